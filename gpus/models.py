@@ -1,0 +1,114 @@
+"""Hardware as the nodes report it. Knows nothing of jobs."""
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+
+class Node(models.Model):
+    """A GPU host: one `manage.py node`, one Docker engine. Its agent writes everything but the admin's wishes."""
+
+    class GpuStatus(models.TextChoices):
+        """What NVML said about the host as a whole."""
+
+        UNKNOWN = "unknown", _("not sampled yet")
+        OK = "ok", _("working")
+        SIMULATED = "simulated", _("simulated GPUs")
+        NO_LIBRARY = "no_library", _("no NVIDIA driver library on this host")
+        NO_DRIVER = "no_driver", _("the NVIDIA driver is not loaded")
+        NO_GPU = "no_gpu", _("no GPU in this host")
+        DRIVER_MISMATCH = "driver_mismatch", _("driver and library versions differ: reboot needed")
+        HUNG = "hung", _("GPU telemetry does not answer")
+        ERROR = "error", _("GPU telemetry failed")
+
+    name = models.SlugField(_("name"), max_length=40, unique=True)
+    hostname = models.CharField(max_length=255, blank=True)
+    engine_id = models.CharField(max_length=128, blank=True)
+    engine_version = models.CharField(max_length=64, blank=True)
+    engine_error = models.TextField(blank=True)  # empty: the engine answers
+    driver_version = models.CharField(max_length=64, blank=True)
+    gpu_status = models.CharField(max_length=20, choices=GpuStatus.choices, default=GpuStatus.UNKNOWN)
+    gpu_message = models.TextField(blank=True)
+    agent_version = models.CharField(max_length=32, blank=True)
+    millicpus = models.PositiveIntegerField(default=0)  # of the host
+    memory_mib = models.PositiveIntegerField(default=0)  # of the host
+    reserved_millicpus = models.PositiveIntegerField(_("CPUs kept for the host (thousandths)"), default=0)
+    reserved_memory_mib = models.PositiveIntegerField(_("memory kept for the host (MiB)"), default=0)
+    labels = models.JSONField(_("labels"), default=dict, blank=True)
+    cordoned = models.BooleanField(_("cordoned"), default=False, help_text=_("No new job starts on this node."))
+    cordon_reason = models.CharField(_("reason"), max_length=200, blank=True)
+    first_seen = models.DateTimeField(auto_now_add=True)
+    last_seen = models.DateTimeField(null=True, blank=True)  # by the database's or the node's clock: see heartbeat
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name = _("node")
+        verbose_name_plural = _("nodes")
+
+    def __str__(self) -> str:
+        return self.name
+
+    def is_alive(self, now: datetime | None = None) -> bool:
+        """Whether the agent was heard of within NODE_SILENT_AFTER."""
+        if self.last_seen is None:
+            return False
+        return (now or timezone.now()) - self.last_seen < timedelta(seconds=settings.NODE_SILENT_AFTER)
+
+
+class GPU(models.Model):
+    """One GPU as NVML reports it, keyed by UUID. Inventory is never typed by hand: an admin hides, never adds."""
+
+    class Health(models.TextChoices):
+        UNKNOWN = "unknown", _("not sampled yet")
+        OK = "ok", _("healthy")
+        LOST = "lost", _("lost: fallen off the bus")
+        MISSING = "missing", _("no longer reported by the driver")
+        ERROR = "error", _("telemetry error")
+
+    uuid = models.CharField(max_length=96, unique=True)
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="gpus")
+    index = models.PositiveIntegerField()
+    pci_bus_id = models.CharField(max_length=32, blank=True)
+    model = models.CharField(max_length=128, blank=True)
+    memory_mib = models.PositiveIntegerField(null=True, blank=True)  # None: shared with the system, or not reported
+    slots = models.PositiveSmallIntegerField(default=1)
+    hidden = models.BooleanField(_("hidden"), default=False, help_text=_("Not offered to jobs."))
+    quarantine_reason = models.CharField(_("quarantined because"), max_length=200, blank=True)
+    health = models.CharField(max_length=12, choices=Health.choices, default=Health.UNKNOWN)
+    health_message = models.CharField(max_length=300, blank=True)
+    sampled_at = models.DateTimeField(null=True, blank=True)  # last good reading; refreshed every few seconds
+    outsiders = models.JSONField(default=list, blank=True)  # [{pid, user, name, memory_mib|null, container}]
+    busy_outside_since = models.DateTimeField(null=True, blank=True)
+    clean_samples = models.PositiveSmallIntegerField(default=0)  # since the last outsider was seen
+
+    class Meta:
+        ordering = ["node__name", "index"]
+        verbose_name = _("GPU")
+        verbose_name_plural = _("GPUs")
+
+    def __str__(self) -> str:
+        return f"{self.node.name}/{self.index} {self.model} ({self.short_uuid})"
+
+    @property
+    def short_uuid(self) -> str:
+        """Enough of the UUID to tell two cards of one name apart on a page."""
+        return self.uuid.removeprefix("GPU-")[:8]
+
+
+class GPUMinute(models.Model):
+    """The means of one GPU over one minute: history and charts after Redis has forgotten the seconds."""
+
+    gpu = models.ForeignKey(GPU, on_delete=models.CASCADE, related_name="minutes")
+    minute = models.DateTimeField()  # its start, UTC
+    utilisation = models.FloatField(null=True)  # percent
+    memory_mib = models.FloatField(null=True)
+    power_w = models.FloatField(null=True)
+    temperature_c = models.FloatField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["gpu", "minute"], name="one_row_per_gpu_minute")]
+        verbose_name = _("GPU minute")
+        verbose_name_plural = _("GPU minutes")

@@ -1,0 +1,43 @@
+"""Who may see and do what: the one authorisation of routes, API calls and sockets."""
+
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.http import Http404
+
+from jobs.models import Job, Membership
+
+
+def visible_jobs(user: Any) -> QuerySet[Job]:
+    """The jobs whose name, image, command, log and files this user may see: own, the team's, staff all."""
+    if not user.is_authenticated or not user.is_active:
+        return Job.objects.none()
+    if user.is_staff:
+        return Job.objects.all()
+    teams = Membership.objects.filter(user=user).values("team")
+    return Job.objects.filter(Q(owner=user) | Q(team__in=teams))
+
+
+def get_job(user: Any, pk: int) -> Job:
+    """The job, for one who may see it; Http404 for strangers, as if it did not exist."""
+    job = visible_jobs(user).select_related("owner", "team").filter(pk=pk).first()
+    if job is None:
+        raise Http404
+    return job
+
+
+def can_control(user: Any, job: Job) -> bool:
+    """Whether the user may stop, hold or release the job: its owner, a lead of its team, staff."""
+    if not user.is_active:
+        return False
+    if user.is_staff or job.owner_id == user.pk:
+        return True
+    return Membership.objects.filter(team=job.team_id, user=user, role=Membership.Role.LEAD).exists()
+
+
+def get_controlled_job(user: Any, pk: int) -> Job:
+    """The job, for one who may control it; Http404 for everybody else."""
+    job = get_job(user, pk)
+    if not can_control(user, job):
+        raise Http404
+    return job

@@ -1,0 +1,3 @@
+"""The one door to RQ."""
+from rq import Worker
+from rq.job import Job as ListedJob

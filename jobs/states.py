@@ -1,0 +1,189 @@
+"""States, moves, wishes and reasons to end, as tables. Pure: no I/O, no Django.
+
+A job is what a person asked for; a run is one attempt at it. A job's state is its own while it waits
+and after its end, and that of its current run in between (see `JOB_STATE_OF_RUN`).
+"""
+
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    HELD = "HELD"
+    QUEUED = "QUEUED"
+    PLACED = "PLACED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TIMED_OUT = "TIMED_OUT"
+    LOST = "LOST"
+
+
+class RunState(StrEnum):
+    PLACED = "PLACED"  # resources held; no engine call made yet
+    STARTING = "STARTING"  # pull, create
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"  # SIGTERM sent; grace, then SIGKILL
+    ENDED = "ENDED"
+
+
+WAITING = frozenset({JobState.HELD, JobState.QUEUED})
+LIVE = frozenset({JobState.PLACED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
+ENDED = frozenset(
+    {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT, JobState.LOST}
+)
+LIVE_RUNS = frozenset({RunState.PLACED, RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
+
+JOB_STATE_OF_RUN = {
+    RunState.PLACED: JobState.PLACED,
+    RunState.STARTING: JobState.STARTING,
+    RunState.RUNNING: JobState.RUNNING,
+    RunState.STOPPING: JobState.STOPPING,
+}
+
+RUN_MOVES: dict[RunState, frozenset[RunState]] = {
+    RunState.PLACED: frozenset({RunState.STARTING, RunState.ENDED}),
+    RunState.STARTING: frozenset({RunState.RUNNING, RunState.STOPPING, RunState.ENDED}),
+    RunState.RUNNING: frozenset({RunState.STOPPING, RunState.ENDED}),
+    RunState.STOPPING: frozenset({RunState.ENDED}),
+    RunState.ENDED: frozenset(),
+}
+
+_ENDS_OR_QUEUE = ENDED | {JobState.QUEUED, JobState.HELD}
+JOB_MOVES: dict[JobState, frozenset[JobState]] = {
+    JobState.HELD: frozenset({JobState.QUEUED, JobState.CANCELLED}),
+    JobState.QUEUED: frozenset({JobState.HELD, JobState.PLACED, JobState.CANCELLED, JobState.FAILED}),
+    JobState.PLACED: frozenset({JobState.STARTING}) | _ENDS_OR_QUEUE,
+    JobState.STARTING: frozenset({JobState.RUNNING, JobState.STOPPING}) | _ENDS_OR_QUEUE,
+    JobState.RUNNING: frozenset({JobState.STOPPING}) | _ENDS_OR_QUEUE,
+    JobState.STOPPING: _ENDS_OR_QUEUE,
+    **{state: frozenset() for state in ENDED},
+}
+
+
+class Wish(StrEnum):
+    """What somebody wants of a live run. A stronger wish replaces a weaker one, never the reverse."""
+
+    CANCEL = "CANCEL"
+    TIME_LIMIT = "TIME_LIMIT"
+    IDLE_RECLAIM = "IDLE_RECLAIM"
+    REBIND = "REBIND"
+    PREEMPT = "PREEMPT"
+
+
+WISH_STRENGTH = {
+    Wish.CANCEL: 4, Wish.TIME_LIMIT: 3, Wish.IDLE_RECLAIM: 2, Wish.REBIND: 1, Wish.PREEMPT: 1,
+}  # fmt: skip
+
+
+class EndReason(StrEnum):
+    """Why a run ended: a closed list. The reason decides the job's next state (`JOB_STATE_AFTER`)."""
+
+    COMPLETED = "COMPLETED"
+    EXIT_CODE = "EXIT_CODE"
+    PREEMPTED = "PREEMPTED"
+    REBOUND = "REBOUND"
+    START_TIMEOUT = "START_TIMEOUT"
+    PULL_FAILED = "PULL_FAILED"
+    CREATE_FAILED = "CREATE_FAILED"
+    DEPENDENCY_FAILED = "DEPENDENCY_FAILED"
+    OOM_KILLED = "OOM_KILLED"
+    CUDA_OOM = "CUDA_OOM"
+    TIME_LIMIT = "TIME_LIMIT"
+    STOPPED_BY_USER = "STOPPED_BY_USER"
+    STOPPED_BY_ADMIN = "STOPPED_BY_ADMIN"
+    IDLE_RECLAIMED = "IDLE_RECLAIMED"
+    IMAGE_NOT_FOUND = "IMAGE_NOT_FOUND"
+    IMAGE_AUTH = "IMAGE_AUTH"
+    IMAGE_RATE_LIMITED = "IMAGE_RATE_LIMITED"
+    COMMAND_NOT_FOUND = "COMMAND_NOT_FOUND"
+    COMMAND_NOT_EXECUTABLE = "COMMAND_NOT_EXECUTABLE"
+    ARCHITECTURE = "ARCHITECTURE"
+    GPU_LOST = "GPU_LOST"
+    GPU_START_FAILED = "GPU_START_FAILED"
+    DISK_FULL = "DISK_FULL"
+    LOG_LIMIT = "LOG_LIMIT"
+    KILLED_EXTERNALLY = "KILLED_EXTERNALLY"
+    HOST_DAEMON_RESTART = "HOST_DAEMON_RESTART"
+    HOST_REBOOT = "HOST_REBOOT"
+    HOST_LOST = "HOST_LOST"
+
+
+JOB_STATE_AFTER: dict[EndReason, JobState] = {
+    EndReason.COMPLETED: JobState.SUCCEEDED,
+    EndReason.EXIT_CODE: JobState.FAILED,
+    EndReason.PREEMPTED: JobState.QUEUED,
+    EndReason.REBOUND: JobState.QUEUED,
+    EndReason.START_TIMEOUT: JobState.QUEUED,
+    EndReason.PULL_FAILED: JobState.FAILED,
+    EndReason.CREATE_FAILED: JobState.FAILED,
+    EndReason.DEPENDENCY_FAILED: JobState.FAILED,
+    EndReason.OOM_KILLED: JobState.FAILED,
+    EndReason.CUDA_OOM: JobState.FAILED,
+    EndReason.TIME_LIMIT: JobState.TIMED_OUT,
+    EndReason.STOPPED_BY_USER: JobState.CANCELLED,
+    EndReason.STOPPED_BY_ADMIN: JobState.CANCELLED,
+    EndReason.IDLE_RECLAIMED: JobState.CANCELLED,
+    EndReason.IMAGE_NOT_FOUND: JobState.FAILED,
+    EndReason.IMAGE_AUTH: JobState.FAILED,
+    EndReason.IMAGE_RATE_LIMITED: JobState.FAILED,
+    EndReason.COMMAND_NOT_FOUND: JobState.FAILED,
+    EndReason.COMMAND_NOT_EXECUTABLE: JobState.FAILED,
+    EndReason.ARCHITECTURE: JobState.FAILED,
+    EndReason.GPU_LOST: JobState.FAILED,
+    EndReason.GPU_START_FAILED: JobState.QUEUED,
+    EndReason.DISK_FULL: JobState.FAILED,
+    EndReason.LOG_LIMIT: JobState.FAILED,
+    EndReason.KILLED_EXTERNALLY: JobState.FAILED,
+    EndReason.HOST_DAEMON_RESTART: JobState.FAILED,
+    EndReason.HOST_REBOOT: JobState.FAILED,
+    EndReason.HOST_LOST: JobState.LOST,
+}
+
+# Where a reason leads when the job has been put back to the queue as often as it may.
+JOB_STATE_WHEN_SPENT = JobState.FAILED
+
+REASON_OF_WISH = {
+    Wish.TIME_LIMIT: EndReason.TIME_LIMIT,
+    Wish.IDLE_RECLAIM: EndReason.IDLE_RECLAIMED,
+    Wish.REBIND: EndReason.REBOUND,
+    Wish.PREEMPT: EndReason.PREEMPTED,
+}
+
+
+class IllegalMove(Exception):
+    """A move that no table allows: a bug in the caller, never a race (a race makes `advance` return False)."""
+
+    def __init__(self, kind: str, old: str, new: str) -> None:
+        super().__init__(f"no {kind} may move from {old} to {new}")
+
+
+def check_job_move(old: JobState, new: JobState) -> None:
+    """Raise IllegalMove unless the table of job moves has this one."""
+    if new not in JOB_MOVES[old]:
+        raise IllegalMove("job", old, new)
+
+
+def check_run_move(old: RunState, new: RunState) -> None:
+    """Raise IllegalMove unless the table of run moves has this one."""
+    if new not in RUN_MOVES[old]:
+        raise IllegalMove("run", old, new)
+
+
+def reason_for_wish(wish: Wish, *, by_owner: bool) -> EndReason:
+    """The reason to end that a granted wish leaves, whatever the container's exit code."""
+    if wish is Wish.CANCEL:
+        return EndReason.STOPPED_BY_USER if by_owner else EndReason.STOPPED_BY_ADMIN
+    return REASON_OF_WISH[wish]
+
+
+def job_state_after(reason: EndReason, *, requeues: int, max_requeues: int, held: bool) -> JobState:
+    """Where a job goes when its run ends for `reason`: its end, or back to the queue at its old place."""
+    state = JOB_STATE_AFTER[reason]
+    if state is not JobState.QUEUED:
+        return state
+    if requeues >= max_requeues:
+        return JOB_STATE_WHEN_SPENT
+    return JobState.HELD if held else JobState.QUEUED

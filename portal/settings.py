@@ -1,0 +1,306 @@
+"""Every setting, read once from the environment or a `.env`. A bad value stops the start with one sentence.
+
+All waiting periods are settings (seconds); tests shorten them.
+"""
+
+import json
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from environs import Env, EnvError
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = Env()
+env.read_env(os.environ.get("DOCKYARD_ENV_FILE", str(BASE_DIR / ".env")), recurse=False)
+
+
+def _stop(sentence: str) -> None:
+    sys.stderr.write(f"Dockyard cannot start: {sentence}\n")
+    raise SystemExit(78)  # EX_CONFIG
+
+
+def _seconds(name: str, default: float) -> float:
+    value: float = env.float(name, default)
+    if value <= 0:
+        raise EnvError(f'Environment variable "{name}" invalid: it must be a number of seconds above 0')
+    return value
+
+
+def _choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
+    value: str = env.str(name, default)
+    if value not in allowed:
+        raise EnvError(f'Environment variable "{name}" invalid: "{value}" is none of {", ".join(allowed)}')
+    return value
+
+
+def _stored_secret(path: Path) -> str:
+    """The secret in `path`, made on first use and readable by its owner only."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with os.fdopen(fd, "w") as file:
+        secret = secrets.token_urlsafe(50)
+        file.write(secret)
+    return secret
+
+
+def _load() -> dict[str, Any]:
+    """Read what can be wrong in the environment; EnvError says what."""
+    data = Path(env.str("DATA_DIR", str(BASE_DIR / "data"))).resolve()
+    data.mkdir(parents=True, exist_ok=True)
+    return {
+        "DATA_DIR": data,
+        "DEBUG": env.bool("DEBUG", False),
+        "SECRET_KEY": env.str("SECRET_KEY", "") or _stored_secret(data / "secret_key"),
+        "ALLOWED_HOSTS": env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"]),
+        "CSRF_TRUSTED_ORIGINS": env.list("CSRF_TRUSTED_ORIGINS", []),
+        "DATABASE": env.dj_db_url("DATABASE_URL", f"sqlite:///{data}/dockyard.sqlite3"),
+        "REDIS_URL": env.str("REDIS_URL", "redis://127.0.0.1:6379/0"),
+        "EMAIL": env.dj_email_url("EMAIL_URL", "dummy://"),
+        "STORAGES": env.json("STORAGES", {}),
+    }
+
+
+try:
+    _read = _load()
+
+    # --- where things are ---
+    DATA_DIR: Path = _read["DATA_DIR"]
+    REDIS_URL: str = _read["REDIS_URL"]
+    DOCKER_HOST: str = env.str("DOCKER_HOST", "unix:///var/run/docker.sock")
+    INSTALLATION: str = env.str("INSTALLATION", "main")  # tells our containers from those of another portal
+    NODE_NAME: str = env.str("NODE_NAME", socket.gethostname().split(".")[0].lower())
+    NODE_NAMES: list[str] = env.list("NODE_NAMES", [NODE_NAME])  # whose RQ queues the staff page shows
+    SPOOL_DIR = Path(env.str("SPOOL_DIR", str(DATA_DIR / "spool")))
+    WORKSPACE_ROOT = Path(env.str("WORKSPACE_ROOT", str(DATA_DIR / "workspaces")))
+    MOUNT_ROOTS: list[str] = env.list("MOUNT_ROOTS", ["/data", "/mnt", "/srv"])
+    PUBLIC_URL: str = env.str("PUBLIC_URL", "http://localhost:8000")  # in e-mails
+
+    # --- GPUs ---
+    GPU_DRIVER = _choice("GPU_DRIVER", "nvml", ("nvml", "simulated"))
+    SIMULATED_GPUS: int = env.int("SIMULATED_GPUS", 4)
+    SIMULATED_GPU_MODEL: str = env.str("SIMULATED_GPU_MODEL", "NVIDIA A100-SXM4-40GB")
+    SIMULATED_GPU_MEMORY_MIB: int = env.int("SIMULATED_GPU_MEMORY_MIB", 40960)
+    GPU_INJECTION = _choice("GPU_INJECTION", "toolkit", ("toolkit", "cdi", "runtime", "none"))
+    if GPU_DRIVER == "simulated":
+        GPU_INJECTION = "none"
+    GPU_MEMORY_FLOOR_MIB: int = env.int("GPU_MEMORY_FLOOR_MIB", 512)
+    GPU_SYSTEM_PROCESSES: list[str] = env.list(
+        "GPU_SYSTEM_PROCESSES",
+        ["Xorg", "Xwayland", "gnome-shell", "nv-hostengine", "dcgm-exporter", "nvidia-cuda-mps-control",
+         "nvidia-cuda-mps-server", "nvidia-persistenced"],
+    )  # fmt: skip
+
+    # --- waiting periods (seconds) ---
+    SCHEDULER_PERIOD = _seconds("SCHEDULER_PERIOD", 5)
+    SCHEDULER_LEASE = _seconds("SCHEDULER_LEASE", 30)
+    RESERVE_AFTER = _seconds("RESERVE_AFTER", 600)  # T: then freed GPUs of a chosen node are kept for a blocked job
+    PLACED_TIMEOUT = _seconds("PLACED_TIMEOUT", 60)  # a placed run nobody picked up goes back to the queue
+    START_RESEND = _seconds("START_RESEND", 10)  # a start whose message was lost is sent again
+    NODE_HEARTBEAT = _seconds("NODE_HEARTBEAT", 5)
+    NODE_SILENT_AFTER = _seconds("NODE_SILENT_AFTER", 30)
+    RECONCILE_PERIOD = _seconds("RECONCILE_PERIOD", 15)
+    DEADLINE_PERIOD = _seconds("DEADLINE_PERIOD", 1)
+    ATTACH_TIMEOUT = _seconds("ATTACH_TIMEOUT", 2)
+    ENGINE_TIMEOUT = _seconds("ENGINE_TIMEOUT", 60)
+    PULL_TIMEOUT = _seconds("PULL_TIMEOUT", 3600)
+    PULL_RETRY = _seconds("PULL_RETRY", 30)  # after a registry's rate limit
+    KILL_STUCK_AFTER = _seconds("KILL_STUCK_AFTER", 30)
+    SAMPLE_PERIOD = _seconds("SAMPLE_PERIOD", 1)
+    SAMPLE_FRESH = _seconds("SAMPLE_FRESH", 20)  # an older reading makes a GPU unknown, which is busy
+    FOREIGN_GRACE = _seconds("FOREIGN_GRACE", 10)  # an ended run's processes are not outsiders yet
+    SOCKET_RECHECK = _seconds("SOCKET_RECHECK", 15)
+    SOCKET_PING = _seconds("SOCKET_PING", 20)
+
+    # --- jobs ---
+    JOB_NETWORK = _choice("JOB_NETWORK", "isolated", ("isolated", "none"))
+    MAX_REQUEUES: int = env.int("MAX_REQUEUES", 3)
+    DEFAULT_LIMIT_SECONDS: int = env.int("DEFAULT_LIMIT_SECONDS", 24 * 3600)
+    PIDS_LIMIT: int = env.int("PIDS_LIMIT", 4096)
+    START_WORKERS: int = env.int("START_WORKERS", 4)
+    LOG_LIMIT_BYTES: int = env.int("LOG_LIMIT_BYTES", 1 << 30)
+    LOG_SEGMENT_BYTES: int = env.int("LOG_SEGMENT_BYTES", 1 << 20)
+    LOG_SEGMENT_PERIOD = _seconds("LOG_SEGMENT_PERIOD", 30)
+
+    # --- Django ---
+    DEBUG: bool = _read["DEBUG"]
+    SECRET_KEY: str = _read["SECRET_KEY"]
+    SECRETS_KEY: str = env.str("SECRETS_KEY", SECRET_KEY)  # encrypts secrets at rest
+    ALLOWED_HOSTS: list[str] = _read["ALLOWED_HOSTS"]
+    CSRF_TRUSTED_ORIGINS: list[str] = _read["CSRF_TRUSTED_ORIGINS"]
+    HTTPS: bool = env.bool("HTTPS", False)  # a TLS front is before us
+    TIME_ZONE: str = env.str("TIME_ZONE", "UTC")
+    DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", "dockyard@localhost")
+    LOG_LEVEL = _choice("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
+except (EnvError, ValueError, OSError, json.JSONDecodeError) as error:
+    _stop(" ".join(str(error).split()) + ". Correct it in the environment or in .env.")
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "allauth",
+    "allauth.account",
+    "auditlog",
+    "channels",
+    "crispy_forms",
+    "crispy_bootstrap5",
+    "csp",
+    "django_htmx",
+    "django_rq",
+    "ninja",
+    "portal",
+    "gpus",
+    "jobs",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "auditlog.middleware.AuditlogMiddleware",
+]
+
+ROOT_URLCONF = "portal.urls"
+ASGI_APPLICATION = "portal.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "portal.context.shell",
+            ]
+        },
+    }
+]
+
+# --- database ---
+_database: dict[str, Any] = _read["DATABASE"]
+if _database["ENGINE"] == "django.db.backends.sqlite3":
+    _database["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",  # a lock from the first statement on: no upgrade can fail half-way
+        "timeout": 30,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA mmap_size=134217728;",
+    }
+    _database["TEST"] = {"NAME": str(DATA_DIR / "test.sqlite3")}
+    _database["CONN_MAX_AGE"] = 60
+else:
+    _database["CONN_MAX_AGE"] = 60
+    _database["CONN_HEALTH_CHECKS"] = True
+DATABASES = {"default": _database}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# The log-in limiter counts here: in the database, so that it needs no Redis and all web processes share it.
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "cache"}}
+
+# --- Redis: a carrier, never the truth ---
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [REDIS_URL], "prefix": f"dockyard.{INSTALLATION}"},
+    }
+}
+RQ_QUEUES = {
+    name: {"URL": REDIS_URL, "SERIALIZER": "rq.serializers.JSONSerializer"}
+    for name in ["scheduler", *(q for n in NODE_NAMES for q in (f"node.{n}", f"node.{n}.stop"))]
+}
+RQ = {"JOB_CLASS": "jobs.queues.ListedJob", "WORKER_CLASS": "jobs.queues.Worker"}
+RQ_SHOW_ADMIN_LINK = True
+
+# --- files ---
+STORAGES: dict[str, Any] = {
+    "default": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {"location": str(DATA_DIR / "files")},
+    },
+    "logs": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {"location": str(DATA_DIR / "logs")},
+    },
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+    **_read["STORAGES"],
+}
+STATIC_URL = "/static/"
+STATIC_ROOT = DATA_DIR / "staticroot"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+
+# --- people ---
+AUTH_USER_MODEL = "portal.User"
+AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
+LOGIN_URL = "account_login"
+LOGIN_REDIRECT_URL = "dashboard"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_ADAPTER = "portal.accounts.ClosedSignup"
+ACCOUNT_LOGOUT_ON_GET = False
+ACCOUNT_SESSION_REMEMBER = True
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+# --- language ---
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+USE_I18N = True
+USE_TZ = True
+
+# --- browser security ---
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+SECURE_SSL_REDIRECT = HTTPS
+SECURE_HSTS_SECONDS = 31536000 if HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "img-src": ["'self'", "data:"],  # Bootstrap's own icons
+        "style-src": ["'self'", "'unsafe-inline'"],  # xterm.js places its rows by style attributes
+        "connect-src": ["'self'"],
+        "frame-ancestors": ["'none'"],
+        "base-uri": ["'self'"],
+        "form-action": ["'self'"],
+        "object-src": ["'none'"],
+    }
+}
+
+vars().update({name: value for name, value in _read["EMAIL"].items() if name.startswith("EMAIL_")})
+CRISPY_ALLOWED_TEMPLATE_PACKS = CRISPY_TEMPLATE_PACK = "bootstrap5"
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["console"], "level": LOG_LEVEL},
+    "loggers": {"rq.worker": {"level": "WARNING"}, "docker": {"level": "WARNING"}, "urllib3": {"level": "WARNING"}},
+}
