@@ -1,0 +1,127 @@
+"""Durations, sizes and CPU counts as people write them. Pure; the form, the API and the CLI all read them here."""
+
+import re
+from fractions import Fraction
+
+_NUMBER = r"(\d{1,12}(?:[.,]\d{1,6})?)"
+_DURATION_PART = re.compile(_NUMBER + r"\s*([a-z]*)", re.ASCII)
+_SIZE = re.compile(_NUMBER + r"\s*([a-z]*)", re.ASCII)
+_SECONDS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600),
+    **dict.fromkeys(("d", "day", "days"), 86400),
+    **dict.fromkeys(("w", "week", "weeks"), 604800),
+}
+# Powers of 1024 throughout: memory limits are binary, and nobody means 15.26 GiB by "16 GB".
+_MIB = {
+    **dict.fromkeys(("k", "kb", "kib"), Fraction(1, 1024)),
+    **dict.fromkeys(("", "m", "mb", "mib"), Fraction(1)),
+    **dict.fromkeys(("g", "gb", "gib"), Fraction(1024)),
+    **dict.fromkeys(("t", "tb", "tib"), Fraction(1024 * 1024)),
+}
+MOST = 2**31 - 1  # what the database's integer columns hold
+
+
+class BadQuantity(ValueError):
+    """A text that is no quantity: `code` for translation, `text` as typed; str() is an English sentence."""
+
+    def __init__(self, code: str, text: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.text = text
+
+
+def _number(text: str) -> Fraction:
+    return Fraction(text.replace(",", "."))
+
+
+def parse_duration(text: str) -> int:
+    """Seconds in "90", "2h", "1d 4h 30m", "1.5 hours" or "1:30:00" (hours first). Raises BadQuantity."""
+    clean = text.strip().lower()
+    seconds = _clock(clean) if ":" in clean else _parts(clean)
+    if seconds is None:
+        raise BadQuantity("BAD_DURATION", text[:80], f'"{text[:80]}" is no duration; write it as 30m, 2h or 1d 4h 30m')
+    return _whole(seconds, text)
+
+
+def _clock(clean: str) -> Fraction | None:
+    match = re.fullmatch(r"(\d{1,6}):([0-5]\d)(?::([0-5]\d))?", clean, re.ASCII)
+    if match is None:
+        return None
+    hours, minutes, seconds = match.groups("0")
+    return Fraction(int(hours) * 3600 + int(minutes) * 60 + int(seconds))
+
+
+def _parts(clean: str) -> Fraction | None:
+    """The sum of number-and-unit pairs; a lone number is in seconds, one among pairs is a mistake."""
+    pairs = _DURATION_PART.findall(clean)
+    if not pairs or _DURATION_PART.sub("", clean).strip(" ,"):
+        return None
+    if len(pairs) == 1 and not pairs[0][1]:
+        return _number(pairs[0][0])
+    if any(unit not in _SECONDS for _, unit in pairs):
+        return None
+    return sum((_number(number) * _SECONDS[unit] for number, unit in pairs), Fraction(0))
+
+
+def _whole(value: Fraction, text: str) -> int:
+    number = round(value)
+    if number > MOST:
+        raise BadQuantity("QUANTITY_LARGE", text[:80], f'"{text[:80]}" is larger than Dockyard can store')
+    return number
+
+
+def parse_memory_mib(text: str) -> int:
+    """MiB in "16 GiB", "1.5g", "512M" or "512" (MiB when there is no unit). Raises BadQuantity."""
+    clean = text.strip().lower()
+    match = _SIZE.fullmatch(clean)
+    if match is None or match[2] not in _MIB:
+        raise BadQuantity("BAD_SIZE", text[:80], f'"{text[:80]}" is no size of memory; write it as 512 MiB or 16 GiB')
+    return _whole(_number(match[1]) * _MIB[match[2]], text)
+
+
+def parse_millicpus(text: str) -> int:
+    """Thousandths of a CPU in "4", "0.5" or "500m". Raises BadQuantity."""
+    clean = text.strip().lower()
+    match = re.fullmatch(_NUMBER + r"(m?)", clean, re.ASCII)
+    if match is None:
+        raise BadQuantity("BAD_CPUS", text[:80], f'"{text[:80]}" is no number of CPUs; write it as 4 or 0.5')
+    return _whole(_number(match[1]) * (1 if match[2] else 1000), text)
+
+
+def format_duration(seconds: float) -> str:
+    """The duration in its two largest units: "1 d 4 h", "2 h", "1 min 5 s", "0 s". Rounds down."""
+    rest, parts = max(int(seconds), 0), []
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append((count, unit))
+    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count) or "0 s"
+
+
+def exact_duration(seconds: int) -> str:
+    """The duration as `parse_duration` reads it back, to the second: "1d 4h 30m", "90s" as "1m 30s"."""
+    rest, parts = max(seconds, 0), []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts) or "0s"
+
+
+def format_memory(mib: float) -> str:
+    """The size in the largest unit that keeps it above 1: "512 MiB", "16 GiB", "1.5 GiB"."""
+    for unit, size in (("TiB", 1024 * 1024), ("GiB", 1024)):
+        if mib >= size:
+            return f"{_short(mib / size)} {unit}"
+    return f"{_short(mib)} MiB"
+
+
+def format_cpus(millicpus: float) -> str:
+    """The number of CPUs without needless zeros: "4", "0.5"."""
+    return f"{millicpus / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}".rstrip("0").rstrip(".") if value < 100 else f"{value:.0f}"
