@@ -1,0 +1,330 @@
+"""The one door to the Docker engine. All else sees plain data.
+
+Every call may time out after having worked: callers look before they create, and adopt what appears late.
+304, 404 and 409 are answers, not errors.
+"""
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import docker
+import docker.errors
+import requests
+from django.conf import settings
+
+LABEL = "dockyard.installation"
+LABEL_JOB = "dockyard.job"
+LABEL_RUN = "dockyard.run"
+
+_local = threading.local()
+
+
+class EngineUnavailable(Exception):
+    """The engine did not answer (in time): nothing is known of what the call did."""
+
+
+class EngineRefused(Exception):
+    """The engine answered with an error. `status` is its HTTP status, str() its own words."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ImageMissing(EngineRefused):
+    """No such image on this host (create) or in its registry (pull)."""
+
+
+class ImageForbidden(EngineRefused):
+    """The registry wants a log-in, or refuses ours."""
+
+
+class ImageRateLimited(EngineRefused):
+    """The registry asks us to come back later."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The engine's account of itself. Memory in MiB."""
+
+    id: str
+    version: str
+    api_version: tuple[int, int]
+    cpus: int
+    memory_mib: int
+    runtimes: tuple[str, ...]
+    cgroup_driver: str
+    root_dir: str
+    warnings: tuple[str, ...]
+
+    @property
+    def has_cdi(self) -> bool:
+        """CDI device requests came with Docker 25 as an experiment, on by default since 28.3: API 1.44 and up."""
+        return self.api_version >= (1, 44)
+
+
+@dataclass(frozen=True)
+class Image:
+    id: str
+    environment: dict[str, str]
+    working_dir: str
+    architecture: str
+
+
+@dataclass(frozen=True)
+class Container:
+    """What inspect says. `exit_code` is None until it has ended; times are aware, UTC."""
+
+    id: str
+    name: str
+    labels: dict[str, str]
+    status: str  # created, running, paused, restarting, removing, exited, dead
+    pid: int
+    exit_code: int | None
+    oom_killed: bool
+    error: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    config: dict[str, Any] = field(default_factory=dict, repr=False)
+    host_config: dict[str, Any] = field(default_factory=dict, repr=False)
+    image_id: str = ""
+
+    @property
+    def run_id(self) -> int | None:
+        value = self.labels.get(LABEL_RUN, "")
+        return int(value) if value.isdigit() else None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ("exited", "dead")
+
+    @property
+    def is_running(self) -> bool:
+        return self.status in ("running", "paused", "restarting")
+
+
+def _client() -> docker.APIClient:
+    """This thread's client: requests sessions are not made to be shared between threads."""
+    client = getattr(_local, "client", None)
+    if client is None:
+        try:
+            client = docker.APIClient(
+                base_url=settings.DOCKER_HOST, version="auto", timeout=settings.ENGINE_TIMEOUT
+            )
+        except (docker.errors.DockerException, requests.RequestException) as error:
+            raise EngineUnavailable(_first_line(error)) from error
+        _local.client = client
+    return client
+
+
+def _translate(error: Exception) -> Exception:
+    """The engine's error as one of ours."""
+    if isinstance(error, docker.errors.ImageNotFound):
+        return ImageMissing(404, _words(error))
+    if isinstance(error, docker.errors.APIError) and error.response is not None:
+        return _by_words(error.response.status_code, _words(error))
+    return EngineUnavailable(_first_line(error))
+
+
+def _by_words(status: int, words: str) -> EngineRefused:
+    """Tell a registry's refusals apart: its status is lost on the way through the engine, its words are not."""
+    lower = words.lower()
+    if status == 429 or "toomanyrequests" in lower or "too many requests" in lower or "rate limit" in lower:
+        return ImageRateLimited(status, words)
+    if "no such image" in lower or "manifest unknown" in lower or "not found: manifest" in lower:
+        return ImageMissing(status, words)
+    if re.search(r"unauthorized|authentication required|denied|no basic auth|401|403 forbidden", lower):
+        # Docker Hub answers "denied … repository does not exist or may require 'docker login'" for both.
+        return ImageForbidden(status, words)
+    if re.search(r"manifest for .* not found|repository .* not found|name unknown", lower):
+        return ImageMissing(status, words)
+    return EngineRefused(status, words)
+
+
+def _words(error: Exception) -> str:
+    return str(getattr(error, "explanation", None) or error)[:4000]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:500]
+
+
+class _door:
+    """Turns every docker and requests error inside the block into one of this module's."""
+
+    def __enter__(self) -> docker.APIClient:
+        return _client()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, (docker.errors.DockerException, requests.RequestException, OSError)):
+            raise _translate(error) from error
+
+
+def engine() -> Engine:
+    """Who answers at DOCKER_HOST. Raises EngineUnavailable."""
+    with _door() as client:
+        info = client.info()
+        version = tuple(int(n) for n in client.version()["ApiVersion"].split("."))
+    return Engine(
+        id=info["ID"], version=info["ServerVersion"], api_version=(version[0], version[1]), cpus=info["NCPU"],
+        memory_mib=info["MemTotal"] >> 20, runtimes=tuple(info.get("Runtimes") or ()),
+        cgroup_driver=info.get("CgroupDriver", ""), root_dir=info.get("DockerRootDir", ""),
+        warnings=tuple(info.get("Warnings") or ()),
+    )  # fmt: skip
+
+
+def image(reference: str) -> Image | None:
+    """The image as it lies on this host; None when it does not."""
+    with _door() as client:
+        try:
+            data = client.inspect_image(reference)
+        except docker.errors.ImageNotFound:
+            return None
+    config = data.get("Config") or {}
+    pairs = (row.partition("=") for row in config.get("Env") or ())
+    return Image(
+        id=data["Id"], environment={name: value for name, _, value in pairs},
+        working_dir=config.get("WorkingDir") or "", architecture=data.get("Architecture", ""),
+    )  # fmt: skip
+
+
+def pull(reference: str, login: dict[str, str] | None, progress: Callable[[int, int], None]) -> None:
+    """Bring an image here, telling `progress(done_bytes, total_bytes)` on the way. Waits as long as it takes.
+
+    Raises ImageMissing, ImageForbidden, ImageRateLimited, EngineRefused or EngineUnavailable.
+    """
+    layers: dict[str, tuple[int, int]] = {}
+    with _door() as client:
+        for row in client.pull(reference, stream=True, decode=True, auth_config=login or {}):
+            if "error" in row:
+                raise _by_words(500, str(row["error"])[:4000])
+            detail = row.get("progressDetail") or {}
+            if row.get("status") == "Downloading" and detail.get("total"):
+                layers[row["id"]] = (detail["current"], detail["total"])
+            elif row.get("status") in ("Download complete", "Pull complete") and row.get("id") in layers:
+                layers[row["id"]] = (layers[row["id"]][1], layers[row["id"]][1])
+            progress(sum(done for done, _ in layers.values()), sum(total for _, total in layers.values()))
+
+
+def create(name: str, config: dict[str, Any]) -> str:
+    """Create a container, or adopt the one of this name that an earlier try of the same run made. Returns its id.
+
+    Raises ImageMissing, EngineRefused (also when a container that is not ours has the name), EngineUnavailable.
+    """
+    with _door() as client:
+        try:
+            return str(client.create_container_from_config(config, name)["Id"])
+        except docker.errors.APIError as error:
+            if error.response is None or error.response.status_code != 409:
+                raise
+            conflict = _words(error)
+    existing = inspect(name)
+    if existing is None or existing.labels.get(LABEL_RUN) != config["Labels"][LABEL_RUN]:
+        raise EngineRefused(409, conflict)
+    return existing.id
+
+
+def start(container_id: str) -> None:
+    """Start it; a container that runs already is no error. Raises EngineRefused with the runtime's words."""
+    with _door() as client:
+        client.start(container_id)
+
+
+def inspect(id_or_name: str) -> Container | None:
+    """What the engine knows of a container; None when it knows none such."""
+    with _door() as client:
+        try:
+            return _container(client.inspect_container(id_or_name))
+        except docker.errors.NotFound:
+            return None
+
+
+def kill(container_id: str, signal: str) -> bool:
+    """Send a signal. False when there is nobody to hear it: gone, or ended."""
+    with _door() as client:
+        try:
+            client.kill(container_id, signal)
+        except docker.errors.APIError as error:
+            if error.response is not None and error.response.status_code in (404, 409):
+                return False
+            raise
+    return True
+
+
+def remove(container_id: str) -> None:
+    """Remove an ended container and its anonymous volumes; one that is gone is no error."""
+    with _door() as client:
+        try:
+            client.remove_container(container_id, v=True, force=False)
+        except docker.errors.NotFound:
+            return
+        except docker.errors.APIError as error:
+            if "already in progress" not in _words(error):
+                raise
+
+
+def ours() -> list[Container]:
+    """Every container of this installation on this host, whatever its state, with short facts only."""
+    with _door() as client:
+        rows = client.containers(all=True, filters={"label": f"{LABEL}={settings.INSTALLATION}"})
+    return [_listed(row) for row in rows]
+
+
+def ends(since: datetime) -> Iterator[tuple[str, int | None]]:
+    """(container id, run id) of each of our containers that ends, from `since` on, until the connection breaks.
+
+    Yields ("", None) every now and then, so that the reader can look whether it should stop.
+    """
+    label = f"{LABEL}={settings.INSTALLATION}"
+    with _door() as client:
+        stream = client.events(
+            since=since, decode=True, filters={"type": "container", "event": ["die"], "label": label}
+        )
+        for event in stream:
+            run = event["Actor"]["Attributes"].get(LABEL_RUN, "")
+            yield event["Actor"]["ID"], int(run) if run.isdigit() else None
+
+
+def ensure_network(name: str, bridge: str) -> None:
+    """Make the jobs' own bridge unless it is there: no talk between containers, masqueraded to the outside."""
+    with _door() as client:
+        if any(network["Name"] == name for network in client.networks(names=[name])):
+            return
+        client.create_network(
+            name, driver="bridge", check_duplicate=True, labels={LABEL: settings.INSTALLATION},
+            options={"com.docker.network.bridge.name": bridge, "com.docker.network.bridge.enable_icc": "false"},
+        )  # fmt: skip
+
+
+def _container(data: dict[str, Any]) -> Container:
+    state = data["State"]
+    ended = state["Status"] in ("exited", "dead")
+    return Container(
+        id=data["Id"], name=data["Name"].lstrip("/"), labels=data["Config"].get("Labels") or {},
+        status=state["Status"], pid=state.get("Pid") or 0, exit_code=state["ExitCode"] if ended else None,
+        oom_killed=bool(state.get("OOMKilled")), error=state.get("Error") or "",
+        started_at=_time(state.get("StartedAt")), finished_at=_time(state.get("FinishedAt")),
+        config=data["Config"], host_config=data["HostConfig"], image_id=data.get("Image", ""),
+    )  # fmt: skip
+
+
+def _listed(row: dict[str, Any]) -> Container:
+    return Container(
+        id=row["Id"], name=row["Names"][0].lstrip("/") if row.get("Names") else "", labels=row.get("Labels") or {},
+        status=row["State"], pid=0, exit_code=None, oom_killed=False, error="", started_at=None, finished_at=None,
+    )  # fmt: skip
+
+
+def _time(text: str | None) -> datetime | None:
+    """The engine's RFC 3339 time with nanoseconds; None for its zero time."""
+    if not text or text.startswith("0001-"):
+        return None
+    match = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)", text)
+    if match is None:
+        return None
+    micro = (match[2] or "0")[:6].ljust(6, "0")
+    return datetime.fromisoformat(f"{match[1]}.{micro}{'+00:00' if match[3] == 'Z' else match[3]}").astimezone(UTC)

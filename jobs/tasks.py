@@ -1,0 +1,22 @@
+"""What RQ may run: a closed list (see `jobs.queues`). Each task is short, idempotent and takes at most one id."""
+
+from jobs import dispatch
+from jobs import launch as launching
+from jobs import stop as stopping
+from jobs.queues import pass_begins
+
+
+def schedule() -> None:
+    """Make one scheduling pass: QUEUED jobs become PLACED, or learn why not."""
+    pass_begins()
+    dispatch.run_pass()
+
+
+def launch(run_id: int) -> None:
+    """PLACED → STARTING → RUNNING, or ENDED with the reason why not."""
+    launching.launch(run_id)
+
+
+def stop(run_id: int) -> None:
+    """RUNNING → STOPPING when somebody wishes the run to end."""
+    stopping.stop(run_id)
