@@ -1,0 +1,226 @@
+"""Why a job ended, in a word and in a sentence, and what to try next."""
+
+import signal
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from jobs.models import Job, Run
+from jobs.states import EndReason
+from jobs.units import exact_duration, format_memory
+from jobs.wording import quantities as q
+from jobs.wording.lookup import Params, Table, say
+
+SIGBUS = int(signal.SIGBUS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    """What would probably help: a sentence, and the form fields to change when the job is cloned."""
+
+    text: str
+    changes: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def end_sentence(job: Job, run: Run | None) -> str:
+    """Why the job, or the given run of it, ended."""
+    reason = (run.end_reason if run is not None else "") or job.end_reason
+    if not reason:
+        return _("It ended.")
+    return say(ENDS, reason, _facts(job, run))
+
+
+def end_label(reason: str) -> str:
+    """A reason to end in two or three words, for chips and tables."""
+    return say(LABELS, str(reason), {})
+
+
+def suggestion(job: Job, run: Run | None) -> Suggestion | None:
+    """What to try next; None where there is nothing to advise."""
+    reason = (run.end_reason if run is not None else "") or job.end_reason
+    advise = ADVICE.get(reason)
+    return advise(_facts(job, run)) if advise else None
+
+
+def _facts(job: Job, run: Run | None) -> dict[str, Any]:
+    code = run.exit_code if run is not None and run.exit_code is not None else job.exit_code
+    return {
+        "exit_code": code,
+        "signal": code - 128 if code is not None and 128 < code < 160 else None,
+        "image": job.image,
+        "memory_mib": job.memory_mib,
+        "shm_mib": job.shm_mib,
+        "limit_seconds": job.limit_seconds,
+        "grace_seconds": job.grace_seconds,
+        "command": _first_word(job),
+        "node": run.node.name if run is not None else _("its host"),
+        "who": run.wish_by.username if run is not None and run.wish_by is not None else "",
+        "gpus": job.gpus,
+    }
+
+
+def _first_word(job: Job) -> str:
+    if job.command_kind == "script":
+        return "/bin/sh"
+    return next(iter([*job.entrypoint, *job.arguments]), "") or job.image
+
+
+def _exit_code(p: Params) -> str:
+    if p["exit_code"] is None:
+        return _("The command failed.")
+    if p["signal"] is None:
+        return _("The command failed with exit code %(exit_code)d.") % p
+    return _("The command was ended by %(name)s (exit code %(exit_code)d).") % {**p, "name": _signal_name(p["signal"])}
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return _("signal %(number)d") % {"number": number}
+
+
+def _time_limit(p: Params) -> str:
+    if p["limit_seconds"] is None:
+        return _("It was stopped at its time limit.")
+    return _("It was stopped at its time limit of %(limit)s.") % {"limit": q.duration(p["limit_seconds"])}
+
+
+def _stopped(p: Params) -> str:
+    return _("Cancelled by %(who)s.") % p if p["who"] else _("Cancelled by its owner.")
+
+
+def _stopped_by_admin(p: Params) -> str:
+    return _("Stopped by %(who)s, who is not its owner.") % p if p["who"] else _("Stopped by an administrator.")
+
+
+ENDS: Table = {
+    EndReason.COMPLETED: lambda p: _("The command ended with exit code 0."),
+    EndReason.EXIT_CODE: _exit_code,
+    EndReason.PREEMPTED: lambda p: _("It made room for a job of higher priority, and waits to run again."),
+    EndReason.REBOUND: lambda p: _("It was stopped in order to move to other GPUs."),
+    EndReason.START_TIMEOUT: lambda p: _("%(node)s did not begin with it in time; it was given back to the queue.") % p,
+    EndReason.PULL_FAILED: lambda p: _("%(node)s could not fetch the image %(image)s.") % p,
+    EndReason.CREATE_FAILED: lambda p: _("%(node)s could not make the container.") % p,
+    EndReason.DEPENDENCY_FAILED: lambda p: _("A job that it depends on failed."),
+    EndReason.OOM_KILLED: lambda p: _("It was killed because it needed more than its %(memory)s of memory.")
+    % {"memory": q.memory(p["memory_mib"])},
+    EndReason.CUDA_OOM: lambda p: _("The memory of its GPU was not enough."),
+    EndReason.TIME_LIMIT: _time_limit,
+    EndReason.STOPPED_BY_USER: _stopped,
+    EndReason.STOPPED_BY_ADMIN: _stopped_by_admin,
+    EndReason.IDLE_RECLAIMED: lambda p: _("It was stopped because its GPUs were idle for too long."),
+    EndReason.IMAGE_NOT_FOUND: lambda p: _("There is no image %(image)s, or it is private.") % p,
+    EndReason.IMAGE_AUTH: lambda p: _("The registry refused to hand out the image %(image)s: a log-in is needed.") % p,
+    EndReason.IMAGE_RATE_LIMITED: lambda p: _(
+        "The registry allows no more downloads for now, so the image %(image)s could not be fetched."
+    )
+    % p,
+    EndReason.COMMAND_NOT_FOUND: lambda p: _("The image has no command %(command)s.") % p,
+    EndReason.COMMAND_NOT_EXECUTABLE: lambda p: _("The command %(command)s is there but cannot be executed.") % p,
+    EndReason.ARCHITECTURE: lambda p: _("The image %(image)s is built for another kind of processor.") % p,
+    EndReason.GPU_LOST: lambda p: _("Its GPU was lost by the driver of %(node)s while it ran.") % p,
+    EndReason.GPU_START_FAILED: lambda p: _("%(node)s could not hand its GPU to the container.") % p,
+    EndReason.DISK_FULL: lambda p: _("The disk of %(node)s was full.") % p,
+    EndReason.LOG_LIMIT: lambda p: _("It was stopped because its log grew beyond the limit."),
+    EndReason.KILLED_EXTERNALLY: lambda p: _("Its container was stopped on %(node)s by somebody outside Dockyard.") % p,
+    EndReason.HOST_DAEMON_RESTART: lambda p: _("It ended because the Docker engine of %(node)s was restarted.") % p,
+    EndReason.HOST_REBOOT: lambda p: _("It ended because %(node)s was rebooted.") % p,
+    EndReason.HOST_LOST: lambda p: _("%(node)s never came back, and an administrator gave the job up.") % p,
+}
+
+LABELS: Table = {
+    EndReason.COMPLETED: lambda p: _("completed"),
+    EndReason.EXIT_CODE: lambda p: _("command failed"),
+    EndReason.PREEMPTED: lambda p: _("preempted"),
+    EndReason.REBOUND: lambda p: _("moved to other GPUs"),
+    EndReason.START_TIMEOUT: lambda p: _("start timed out"),
+    EndReason.PULL_FAILED: lambda p: _("image not fetched"),
+    EndReason.CREATE_FAILED: lambda p: _("container not made"),
+    EndReason.DEPENDENCY_FAILED: lambda p: _("dependency failed"),
+    EndReason.OOM_KILLED: lambda p: _("out of memory"),
+    EndReason.CUDA_OOM: lambda p: _("out of GPU memory"),
+    EndReason.TIME_LIMIT: lambda p: _("time limit"),
+    EndReason.STOPPED_BY_USER: lambda p: _("cancelled by its owner"),
+    EndReason.STOPPED_BY_ADMIN: lambda p: _("stopped by somebody else"),
+    EndReason.IDLE_RECLAIMED: lambda p: _("stopped as idle"),
+    EndReason.IMAGE_NOT_FOUND: lambda p: _("image not found"),
+    EndReason.IMAGE_AUTH: lambda p: _("image needs a log-in"),
+    EndReason.IMAGE_RATE_LIMITED: lambda p: _("registry limit"),
+    EndReason.COMMAND_NOT_FOUND: lambda p: _("command not found"),
+    EndReason.COMMAND_NOT_EXECUTABLE: lambda p: _("command not executable"),
+    EndReason.ARCHITECTURE: lambda p: _("wrong processor"),
+    EndReason.GPU_LOST: lambda p: _("GPU lost"),
+    EndReason.GPU_START_FAILED: lambda p: _("GPU start failed"),
+    EndReason.DISK_FULL: lambda p: _("disk full"),
+    EndReason.LOG_LIMIT: lambda p: _("log limit"),
+    EndReason.KILLED_EXTERNALLY: lambda p: _("killed from outside"),
+    EndReason.HOST_DAEMON_RESTART: lambda p: _("engine restarted"),
+    EndReason.HOST_REBOOT: lambda p: _("host rebooted"),
+    EndReason.HOST_LOST: lambda p: _("host lost"),
+}
+
+
+def _more_memory(p: Params) -> Suggestion:
+    most = format_memory(_half_more(p["memory_mib"]))
+    return Suggestion(
+        text=_("Raise memory to %(memory)s and resubmit.") % {"memory": most}, changes={"memory": most}
+    )  # fmt: skip
+
+
+def _half_more(mib: int) -> int:
+    """Half as much again, in whole GiB (in whole 256 MiB for small jobs)."""
+    step = 1024 if mib >= 2048 else 256
+    return -(-mib * 3 // 2 // step) * step
+
+
+def _more_time(p: Params) -> Suggestion | None:
+    if p["limit_seconds"] is None:
+        return None
+    twice = p["limit_seconds"] * 2
+    text = _("Raise the time limit to %(limit)s, or save checkpoints and go on from the last one.")
+    return Suggestion(text=text % {"limit": q.duration(twice)}, changes={"limit": exact_duration(twice)})
+
+
+def _after_exit(p: Params) -> Suggestion | None:
+    if p["signal"] != SIGBUS:
+        return None
+    most = format_memory(max(_half_more(p["shm_mib"]), p["shm_mib"] * 2))
+    text = _("Programs that share data between processes often need more shared memory: raise it to %(shm)s.")
+    return Suggestion(text=text % {"shm": most}, changes={"shm": most})
+
+
+def _advice(text: str) -> Suggestion:
+    return Suggestion(text=text)
+
+
+ADVICE: dict[str, Any] = {
+    EndReason.EXIT_CODE: _after_exit,
+    EndReason.OOM_KILLED: _more_memory,
+    EndReason.CUDA_OOM: lambda p: _advice(_("Use smaller batches, or ask for a GPU with more memory.")),
+    EndReason.TIME_LIMIT: _more_time,
+    EndReason.PULL_FAILED: lambda p: _advice(_("Try again; if it persists, an administrator can look at the host.")),
+    EndReason.CREATE_FAILED: lambda p: _advice(_("The details tell what the engine refused.")),
+    EndReason.IDLE_RECLAIMED: lambda p: _advice(_("Ask for GPUs only when the job computes on them.")),
+    EndReason.IMAGE_NOT_FOUND: lambda p: _advice(_("Check the spelling of name and tag.")),
+    EndReason.IMAGE_AUTH: lambda p: _advice(_("Ask an administrator to add a log-in for this registry.")),
+    EndReason.IMAGE_RATE_LIMITED: lambda p: _advice(
+        _("Try again later, or ask an administrator to add a log-in for this registry.")
+    ),
+    EndReason.COMMAND_NOT_FOUND: lambda p: _advice(
+        _("Check the spelling of the command; a script needs an image with /bin/sh.")
+    ),
+    EndReason.COMMAND_NOT_EXECUTABLE: lambda p: _advice(_("Make the file executable (chmod +x) when building.")),
+    EndReason.ARCHITECTURE: lambda p: _advice(_("Use an image for the processor of the host.")),
+    EndReason.GPU_LOST: lambda p: _advice(_("Resubmit it: the lost GPU takes no jobs until it is back.")),
+    EndReason.DISK_FULL: lambda p: _advice(_("Delete what you no longer need, or tell an administrator.")),
+    EndReason.LOG_LIMIT: lambda p: _advice(_("Print less, or write into a file of your workspace.")),
+    EndReason.HOST_DAEMON_RESTART: lambda p: _advice(_("Resubmit it.")),
+    EndReason.HOST_REBOOT: lambda p: _advice(_("Resubmit it.")),
+    EndReason.HOST_LOST: lambda p: _advice(_("Resubmit it.")),
+    EndReason.KILLED_EXTERNALLY: lambda p: _advice(_("Resubmit it, or ask an administrator who stopped it.")),
+}

@@ -1,0 +1,116 @@
+"""What happened to a job, how far its start is, and what to watch out for."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from jobs.models import JobEvent, Run
+from jobs.states import RunState, Wish
+from jobs.wording import quantities as q
+from jobs.wording.ends import end_label
+from jobs.wording.lookup import Params, Table, say
+
+
+def event_sentence(event: JobEvent) -> str:
+    """One line of the job's journal, with who did it where somebody did."""
+    params = {"old": event.old_state, "new": event.new_state, **event.params}
+    said = say(EVENTS, event.kind, params)
+    if event.actor_id is None or event.actor is None:
+        return said
+    return _("%(what)s, by %(who)s") % {"what": said, "who": event.actor.username}
+
+
+def progress(run: Run | None) -> str:
+    """How far a placed or starting run is."""
+    if run is None:
+        return _("Placed; its host has not begun yet.")
+    found = run.progress or {"code": "WAITING_FOR_NODE" if run.state == RunState.PLACED else "STARTING"}
+    return say(PROGRESS, str(found.get("code", "?")), {"node": run.node.name, **found})
+
+
+def warning(found: Mapping[str, Any]) -> str:
+    """One of `Run.warnings` as a sentence."""
+    return say(WARNINGS, str(found.get("code", "?")), found)
+
+
+def _moved(p: Params) -> str:
+    from jobs.wording.states import state_label
+
+    return _("%(old)s → %(new)s") % {"old": state_label(p["old"]), "new": state_label(p["new"])}
+
+
+def _placed(p: Params) -> str:
+    given = p.get("gpus")
+    count = len(given) if isinstance(given, (list, tuple)) else int(given or 0)
+    if not count:
+        return _("Placed on %(node)s") % p
+    return _("Placed on %(node)s with %(gpus)s") % {"node": p["node"], "gpus": q.gpus(count)}
+
+
+def _wished(p: Params) -> str:
+    return {
+        Wish.CANCEL: _("Asked to stop"),
+        Wish.TIME_LIMIT: _("Its time limit is over"),
+        Wish.IDLE_RECLAIM: _("Its GPUs have been idle for too long"),
+        Wish.REBIND: _("Asked to move to other GPUs"),
+        Wish.PREEMPT: _("To make room for a job of higher priority"),
+    }[Wish(p["wish"])]
+
+
+EVENTS: Table = {
+    "SUBMITTED": lambda p: _("Submitted"),
+    "MOVED": _moved,
+    "PLACED": _placed,
+    "ENDED": lambda p: _("Run ended: %(reason)s") % {"reason": end_label(p["reason"])},
+    "WISHED": _wished,
+    "HELD": lambda p: _("Put on hold"),
+    "RELEASED": lambda p: _("Released"),
+    "WARNED": lambda p: warning(p),
+    "SIGNALLED": lambda p: _("Sent %(signal)s to its processes") % p,
+}
+
+
+def _pulling(p: Params) -> str:
+    if not p.get("total_bytes"):
+        return _("%(node)s is fetching the image %(image)s.") % p
+    text = _("%(node)s is fetching the image %(image)s: %(done)s of %(total)s.")
+    done, total = (q.memory(p[name] / (1 << 20)) for name in ("done_bytes", "total_bytes"))
+    return text % {"node": p["node"], "image": p["image"], "done": done, "total": total}
+
+
+PROGRESS: Table = {
+    "WAITING_FOR_NODE": lambda p: _("Placed on %(node)s, which will begin in a moment.") % p,
+    "PULLING": _pulling,
+    "PULL_RETRY": lambda p: _("The image registry allows no more downloads for now; next try at %(at)s.")
+    % {"at": q.clock_time(p["at"])},
+    "CREATING": lambda p: _("%(node)s is making the container.") % p,
+    "STARTING": lambda p: _("%(node)s is starting the container.") % p,
+}
+
+
+def _short(uuid: str) -> str:
+    return str(uuid).removeprefix("GPU-")[:8]
+
+
+def _outsider(p: Params) -> str:
+    if p.get("by"):
+        return _("Somebody else uses its GPU %(gpu)s outside Dockyard: %(by)s.") % {
+            "gpu": _short(p["uuid"]), "by": q.names(p["by"])
+        }  # fmt: skip
+    return _("Somebody else uses its GPU %(gpu)s outside Dockyard.") % {"gpu": _short(p["uuid"])}
+
+
+def _silent(p: Params) -> str:
+    text = _("Its host %(node)s has been silent since %(since)s; the job may well go on, and its GPUs stay its own.")
+    return text % {"node": p["node"], "since": q.clock_time(p["since"])}
+
+
+WARNINGS: Table = {
+    "GPU_LOST": lambda p: _("Its GPU %(gpu)s has been lost by the driver; the job will probably fail.")
+    % {"gpu": _short(p["uuid"])},
+    "OUTSIDER": _outsider,
+    "KILL_STUCK": lambda p: _("The container does not end although it was killed; its GPUs stay taken until it does."),
+    "NOT_VERIFIED": lambda p: _("It ended before it could be checked which GPUs it really saw."),
+    "HOST_SILENT": _silent,
+}

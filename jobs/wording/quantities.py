@@ -1,0 +1,93 @@
+"""Numbers as people say them, in the reader's language."""
+
+from datetime import datetime
+from typing import Any
+
+from django.utils import formats, timezone
+from django.utils.translation import get_language, gettext, ngettext
+
+from jobs.units import format_cpus, format_memory
+
+
+def gpus(count: int) -> str:
+    return ngettext("%(count)d GPU", "%(count)d GPUs", count) % {"count": count}
+
+
+def cpus(millicpus: float) -> str:
+    """Thousandths as "1 CPU", "1.5 CPUs"."""
+    number = format_cpus(millicpus)
+    return ngettext("%(number)s CPU", "%(number)s CPUs", 1 if number == "1" else 2) % {"number": number}
+
+
+def memory(mib: float) -> str:
+    """MiB as "512 MiB", "24 GiB"."""
+    return format_memory(mib)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the two largest units: "1 d 4 h", "5 min 3 s", "0 s"."""
+    rest, parts = max(int(seconds), 0), []
+    for size, words in _units():
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append((count, words))
+    return " ".join(words % count for count, words in parts[:2] if count) or gettext("%d s") % 0
+
+
+def _units() -> tuple[tuple[int, str], ...]:
+    return (86400, gettext("%d d")), (3600, gettext("%d h")), (60, gettext("%d min")), (1, gettext("%d s"))
+
+
+def gpu_hours(gpu_seconds: float) -> str:
+    """GPU-seconds as "0.5 GPU-hours"."""
+    hours = gpu_seconds / 3600
+    number = f"{hours:.0f}" if hours >= 100 or hours == int(hours) else f"{hours:.1f}"
+    return ngettext("%(number)s GPU-hour", "%(number)s GPU-hours", 1 if number == "1" else 2) % {"number": number}
+
+
+def place(position: int, total: int) -> str:
+    """A place in a queue: "3rd of 7"."""
+    return gettext("%(ordinal)s of %(total)d") % {"ordinal": _ordinal(position), "total": total}
+
+
+def _ordinal(number: int) -> str:
+    if (get_language() or "en").startswith("zh"):
+        return f"第 {number}"
+    suffix = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+def clock_time(moment: datetime | str | None) -> str:
+    """A time in the active zone, or the text of an ISO time; "?" for none."""
+    if isinstance(moment, str):
+        moment = datetime.fromisoformat(moment)
+    if moment is None:
+        return "?"
+    return formats.date_format(timezone.localtime(moment), "SHORT_DATETIME_FORMAT")
+
+
+def ago(moment: datetime | None) -> str:
+    """How long ago: "5 min ago", "just now"; "never" for none."""
+    if moment is None:
+        return gettext("never")
+    seconds = (timezone.now() - moment).total_seconds()
+    if seconds < 0:
+        return gettext("in %(duration)s") % {"duration": coarse(-seconds)}
+    if seconds < 10:
+        return gettext("just now")
+    return gettext("%(duration)s ago") % {"duration": coarse(seconds)}
+
+
+def coarse(seconds: float) -> str:
+    """Seconds in the largest unit only."""
+    for size, words in _units():
+        if seconds >= size:
+            return words % int(seconds // size)
+    return gettext("%d s") % 0
+
+
+def names(value: Any) -> str:
+    """A list of names as text; a lone name or number as it is."""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return ", ".join(str(item) for item in value)
+    return str(value)

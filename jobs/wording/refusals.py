@@ -1,0 +1,194 @@
+"""Why a request is refused: what is wrong with it, and which limit it meets."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from jobs.wording import quantities as q
+from jobs.wording.lookup import Params, Table, say
+
+# The quantity that each field is counted in.
+QUANTITIES = {
+    "gpus": q.gpus,
+    "millicpus": q.cpus,
+    "memory_mib": q.memory,
+    "limit_seconds": q.duration,
+}
+
+
+def refusal(refused: Any, *, reader: str | None = None) -> str:
+    """A `quotas.Refusal`, or its dict, as a sentence with the limit and the nearest request that would pass."""
+    params: dict[str, Any] = dict(refused) if isinstance(refused, Mapping) else dict(vars(refused))
+    params.update(params.pop("params", None) or {})
+    code = str(params.get("code", "?"))
+    if code not in QUOTAS:
+        return say(_refusals(), code, params)
+    said = say(QUOTAS, code, {**params, "whose": whose(params, reader)})
+    return " ".join(filter(None, [said, _nearest(params)]))
+
+
+def problem(found: Any) -> str:
+    """A `request.Problem` as a sentence."""
+    return say(PROBLEMS, found.code, found.params)
+
+
+def whose(params: Params, reader: str | None) -> str:
+    """"Your quota", or the quota of somebody else by name, as the beginning of a sentence."""
+    if params.get("scope") == "team":
+        return _("The quota of team %(name)s") % {"name": params.get("name", "?")}
+    if reader is not None and params.get("name") not in (None, "", reader):
+        return _("The quota of %(name)s") % params
+    return _("Your quota")
+
+
+def _nearest(params: Params) -> str:
+    quantity = QUANTITIES.get(params.get("field", ""))
+    if params.get("nearest") is None or quantity is None:
+        return ""
+    return _("%(nearest)s would pass.") % {"nearest": quantity(params["nearest"])}
+
+
+def _in_use(text: str, p: Params, quantity: Any) -> str:
+    return text % {
+        "whose": p["whose"], "limit": quantity(p["limit"]), "used": quantity(p["used"]), "asked": quantity(p["asked"])
+    }  # fmt: skip
+
+
+def _in_use_counts(p: Params) -> str:
+    text = _("%(whose)s (%(limit)s) is in use: %(used)d used, %(asked)d asked.")
+    return text % {**p, "limit": q.gpus(p["limit"])}
+
+
+# "Not now": the limit is in use, and waiting helps.
+IN_USE: Table = {
+    "QUOTA_GPUS": _in_use_counts,
+    "QUOTA_CPUS": lambda p: _in_use(_("%(whose)s (%(limit)s) is in use: %(used)s used, %(asked)s asked."), p, q.cpus),
+    "QUOTA_MEMORY": lambda p: _in_use(
+        _("%(whose)s (%(limit)s of memory) is in use: %(used)s used, %(asked)s asked."), p, q.memory
+    ),
+}
+
+
+def _running(p: Params) -> str:
+    if p["limit"] == 0:
+        return _("%(whose)s allows no running jobs.") % p
+    text = ngettext(
+        "%(whose)s allows %(limit)d running job, and %(used)d runs.",
+        "%(whose)s allows %(limit)d running jobs, and %(used)d run.",
+        p["limit"],
+    )
+    return text % p
+
+
+def _queued(p: Params) -> str:
+    text = ngettext(
+        "%(whose)s allows %(limit)d waiting job, and %(used)d waits: wait for one to start, or cancel one.",
+        "%(whose)s allows %(limit)d waiting jobs, and %(used)d wait: wait for one to start, or cancel one.",
+        p["limit"],
+    )
+    return text % p
+
+
+def _above(text: str, p: Params, quantity: Any) -> str:
+    return text % {"whose": p["whose"], "limit": quantity(p["limit"]), "asked": quantity(p["asked"])}
+
+
+def _longest(p: Params) -> str:
+    if p["asked"] is None:
+        return _("%(whose)s asks for a time limit of at most %(limit)s.") % {
+            "whose": p["whose"], "limit": q.duration(p["limit"])
+        }  # fmt: skip
+    return _above(_("%(whose)s allows a time limit of at most %(limit)s; %(asked)s asked."), p, q.duration)
+
+
+def _highest(p: Params) -> str:
+    from jobs.wording.states import priority_label
+
+    return _above(_("%(whose)s allows priority up to %(limit)s; %(asked)s asked."), p, priority_label)
+
+
+def _budget_used(p: Params) -> str:
+    text = _(
+        "%(whose)s (%(limit)s per 30 days) is used up: %(used)s used or promised, and this job may take %(asked)s."
+    )
+    return _in_use(text, p, q.gpu_hours)
+
+
+def _budget_size(p: Params) -> str:
+    if p["asked"] is None:
+        return _("%(whose)s (%(limit)s per 30 days) needs every GPU job to have a time limit.") % {
+            "whose": p["whose"], "limit": q.gpu_hours(p["limit"])
+        }  # fmt: skip
+    text = _("%(whose)s is %(limit)s per 30 days, and this job alone may take %(asked)s.")
+    return _above(text, p, q.gpu_hours)
+
+
+# "Never": more than the limit itself; and limits that read the same either way.
+QUOTAS: Table = {
+    "QUOTA_GPUS": lambda p: _above(_("%(whose)s is %(limit)s at once; %(asked)s asked."), p, q.gpus),
+    "QUOTA_CPUS": lambda p: _above(_("%(whose)s is %(limit)s at once; %(asked)s asked."), p, q.cpus),
+    "QUOTA_MEMORY": lambda p: _above(_("%(whose)s is %(limit)s of memory at once; %(asked)s asked."), p, q.memory),
+    "QUOTA_RUNNING": _running,
+    "QUOTA_QUEUED": _queued,
+    "BUDGET_USED": _budget_used,
+    "BUDGET_SIZE": _budget_size,
+    "LARGEST_JOB": lambda p: _above(_("%(whose)s allows %(limit)s in one job; %(asked)s asked."), p, q.gpus),
+    "LONGEST_LIMIT": _longest,
+    "HIGHEST_PRIORITY": _highest,
+}
+
+
+def _refusals() -> Table:
+    from jobs.wording.waits import WAITS
+
+    return {**WAITS, **PROBLEMS, **OTHER_REFUSALS}
+
+
+# What admission refuses besides limits.
+OTHER_REFUSALS: Table = {}
+
+
+def _bad_image(p: Params) -> str:
+    if p.get("nearest"):
+        return _('"%(image)s" is no image name: image names are lower-case. Did you mean "%(nearest)s"?') % p
+    return _('"%(image)s" is no image name; it looks like registry/path:tag, without spaces.') % p
+
+
+PROBLEMS: Table = {
+    "NAME_EMPTY": lambda p: _("Give the job a name."),
+    "NAME_LONG": lambda p: _("The name has %(length)d characters; at most %(most)d fit.") % p,
+    "NAME_CONTROL": lambda p: _("The name has invisible control characters; type it anew."),
+    "IMAGE_EMPTY": lambda p: _("Name the image to run."),
+    "BAD_IMAGE_REF": _bad_image,
+    "COMMAND_KIND": lambda p: _('The command is "script" or "image"; "%(kind)s" is neither.') % p,
+    "SCRIPT_EMPTY": lambda p: _("Write the commands to run, or choose the image's own entry point."),
+    "SCRIPT_LONG": lambda p: _("The script is longer than %(most_kib)d KiB; put it into a file of your workspace.") % p,
+    "NUL": lambda p: _("There is a NUL byte in it, which no command can take."),
+    "TOO_SMALL": lambda p: _("At least %(least)s.") % p,
+    "CPUS_SMALL": lambda p: _("At least %(least)s CPUs.") % p,
+    "MEMORY_SMALL": lambda p: _("At least %(least)s of memory.") % {"least": q.memory(p["least_mib"])},
+    "SHM_SMALL": lambda p: _("At least %(least)s of shared memory.") % {"least": q.memory(p["least_mib"])},
+    "SHM_ABOVE_MEMORY": lambda p: _("Shared memory counts as memory, so at most %(most)s.")
+    % {"most": q.memory(p["memory_mib"])},
+    "LIMIT_SMALL": lambda p: _("The time limit is at least %(least)d second.") % p,
+    "GRACE_RANGE": lambda p: _("From 0 to %(most)d seconds.") % p,
+    "PRIORITY_RANGE": lambda p: _("Choose one of the priorities offered."),
+    "MODEL_WITHOUT_GPUS": lambda p: _("A GPU model or GPU memory is asked for, but no GPU."),
+    "VARIABLE_NAME": lambda p: _(
+        'Row %(row)d: "%(name)s" is no variable name; use letters, digits and _, not beginning with a digit.'
+    )
+    % p,
+    "VARIABLE_RESERVED": lambda p: _("Row %(row)d: %(name)s is set by Dockyard and cannot be chosen.") % p,
+    "VARIABLE_TWICE": lambda p: _("Row %(row)d: %(name)s is there twice.") % p,
+    "VARIABLE_NUL": lambda p: _("Row %(row)d: the value of %(name)s has a NUL byte, which no variable can hold.") % p,
+    "ENVIRONMENT_LONG": lambda p: _("The variables together are longer than %(most_kib)d KiB.") % p,
+    "SECRET_MISSING": lambda p: _("Row %(row)d: enter the value of %(name)s again; secrets are not shown or copied.")
+    % p,
+    "BAD_DURATION": lambda p: _('"%(text)s" is no duration; write it as 30m, 2h or 1d 4h.') % p,
+    "BAD_SIZE": lambda p: _('"%(text)s" is no size of memory; write it as 512 MiB or 16 GiB.') % p,
+    "BAD_CPUS": lambda p: _('"%(text)s" is no number of CPUs; write it as 4 or 0.5.') % p,
+    "QUANTITY_LARGE": lambda p: _('"%(text)s" is larger than can be stored.') % p,
+    "BAD_QUOTES": lambda p: _("A quotation mark is opened and never closed."),
+}

@@ -1,0 +1,103 @@
+"""States in a word, and the one sentence that heads a job in any of them."""
+
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
+from jobs.models import Job, Priority, Run
+from jobs.states import ENDED, WAITING, JobState, Wish
+from jobs.wording import quantities as q
+from jobs.wording.ends import end_sentence
+from jobs.wording.events import progress
+from jobs.wording.lookup import Params, Table, say
+from jobs.wording.waits import wait_reason
+
+
+def state_label(state: str) -> str:
+    """A job's or run's state in the word that every page uses."""
+    return say(STATES, str(state), {})
+
+
+def priority_label(priority: int) -> str:
+    return str(Priority(priority).label) if priority in Priority.values else str(priority)
+
+
+def headline(job: Job, run: Run | None = None, *, reader: str | None = None) -> str:
+    """The one sentence on a job in list rows and at the head of its page.
+
+    `run` is its current run where the caller has it; else prefetched runs are used, else it is fetched.
+    """
+    if job.state in WAITING:
+        reasons = job.wait_reasons or [_held_reason(job)]
+        return wait_reason(_telling(reasons), reader=reader)
+    run = run or latest_run(job)
+    if job.state in ENDED:
+        return end_sentence(job, run)
+    return say(HEADLINES, job.state, {"job": job, "run": run})
+
+
+def latest_run(job: Job) -> Run | None:
+    """The job's last run, without a query where the runs were prefetched."""
+    if "runs" in getattr(job, "_prefetched_objects_cache", {}):
+        return max(job.runs.all(), key=lambda run: run.number, default=None)
+    return job.current_run
+
+
+def _held_reason(job: Job) -> dict[str, Any]:
+    if job.held_by_admin:
+        return {"code": "HELD_BY_ADMIN"}
+    return {"code": "HELD_BY_USER" if job.held_by_user else "NOT_LOOKED_AT"}
+
+
+def _telling(reasons: list[dict[str, Any]]) -> dict[str, Any]:
+    """The reason to show alone: the first that is not merely a hint or a place in line."""
+    return next((r for r in reasons if r.get("code") not in ("AHEAD", "FITS_WITH")), reasons[0])
+
+
+def _running(p: Params) -> str:
+    job, run = p["job"], p["run"]
+    where = _("on %(node)s") % {"node": run.node.name} if run else ""
+    what = q.gpus(job.gpus) if job.gpus else q.cpus(job.millicpus)
+    since = run.started_at or run.starting_at or run.placed_at if run else job.started_at
+    text = _("Running %(where)s with %(what)s since %(since)s.")
+    return text % {"where": where, "what": what, "since": q.clock_time(since)}
+
+
+def _stopping(p: Params) -> str:
+    run = p["run"]
+    wish = Wish(run.wish) if run and run.wish else None
+    who = run.wish_by.username if run and run.wish_by_id else ""
+    if wish is Wish.CANCEL and who:
+        return _("Stopping: cancelled by %(who)s.") % {"who": who}
+    return {
+        Wish.CANCEL: _("Stopping: cancelled."),
+        Wish.TIME_LIMIT: _("Stopping: its time limit is over."),
+        Wish.IDLE_RECLAIM: _("Stopping: its GPUs were idle."),
+        Wish.REBIND: _("Stopping: it moves to other GPUs."),
+        Wish.PREEMPT: _("Stopping: a job of higher priority takes its place."),
+        None: _("Stopping."),
+    }[wish]
+
+
+HEADLINES: Table = {
+    JobState.PLACED: lambda p: progress(p["run"]),
+    JobState.STARTING: lambda p: progress(p["run"]),
+    JobState.RUNNING: _running,
+    JobState.STOPPING: _stopping,
+}
+
+STATES: Table = {
+    JobState.HELD: lambda p: pgettext("job state", "on hold"),
+    JobState.QUEUED: lambda p: pgettext("job state", "waiting"),
+    JobState.PLACED: lambda p: pgettext("job state", "placed"),
+    JobState.STARTING: lambda p: pgettext("job state", "starting"),
+    JobState.RUNNING: lambda p: pgettext("job state", "running"),
+    JobState.STOPPING: lambda p: pgettext("job state", "stopping"),
+    JobState.SUCCEEDED: lambda p: pgettext("job state", "succeeded"),
+    JobState.FAILED: lambda p: pgettext("job state", "failed"),
+    JobState.CANCELLED: lambda p: pgettext("job state", "cancelled"),
+    JobState.TIMED_OUT: lambda p: pgettext("job state", "timed out"),
+    JobState.LOST: lambda p: pgettext("job state", "lost"),
+    "ENDED": lambda p: pgettext("run state", "ended"),
+}

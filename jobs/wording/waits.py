@@ -1,0 +1,132 @@
+"""Why a job waits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from jobs.wording import quantities as q
+from jobs.wording.lookup import Params, Table, say
+from jobs.wording.refusals import IN_USE, QUOTAS, whose
+
+
+def wait_reason(reason: Mapping[str, Any], *, reader: str | None = None) -> str:
+    """One reason of `Job.wait_reasons` as a sentence.
+
+    `reader` is the user name of who reads it: "your quota" is then said only of the reader's own.
+    """
+    code = str(reason.get("code", "?"))
+    if code in IN_USE and (reason.get("asked") or 0) <= (reason.get("limit") or 0):
+        return say(IN_USE, code, {**reason, "whose": whose(reason, reader)})
+    if code in QUOTAS:
+        return say(QUOTAS, code, {**reason, "whose": whose(reason, reader)})
+    return say(WAITS, code, reason)
+
+
+def _paused(p: Params) -> str:
+    if p.get("reason"):
+        return _("An administrator has paused all starts: %(reason)s") % p
+    return _("An administrator has paused all starts.")
+
+
+def _driver(p: Params) -> str:
+    from gpus.models import Node
+
+    labels = dict(Node.GpuStatus.choices)
+    return _("%(node)s takes no GPU jobs: %(status)s.") % {
+        "node": p["node"], "status": labels.get(p["status"], p["status"])
+    }  # fmt: skip
+
+
+def _ahead(p: Params) -> str:
+    text = ngettext(
+        "%(count)d job is ahead: #%(first)s.", "%(count)d jobs are ahead, first of them #%(first)s.", p["count"]
+    )
+    return text % p
+
+
+def _busy_gpus(p: Params) -> str:
+    text = _("The GPUs are busy: %(asked)s asked, %(free)d of %(total)d free on %(node)s.")
+    return text % {**p, "asked": q.gpus(p["asked"])}
+
+
+def _outside(p: Params) -> str:
+    text = ngettext(
+        "%(count)d GPU on %(node)s is in use outside Dockyard%(by)s.",
+        "%(count)d GPUs on %(node)s are in use outside Dockyard%(by)s.",
+        p["count"],
+    )
+    by = q.names(p["by"]) if p.get("by") else ""
+    return text % {**p, "by": _(" by %(who)s") % {"who": by} if by else ""}
+
+
+def _unhealthy(p: Params) -> str:
+    return ngettext(
+        "%(count)d GPU on %(node)s is not healthy.", "%(count)d GPUs on %(node)s are not healthy.", p["count"]
+    ) % p  # fmt: skip
+
+
+def _unsampled(p: Params) -> str:
+    return ngettext(
+        "%(count)d GPU on %(node)s has no fresh reading yet, so it counts as busy.",
+        "%(count)d GPUs on %(node)s have no fresh readings yet, so they count as busy.",
+        p["count"],
+    ) % p  # fmt: skip
+
+
+def _busy(text: str, p: Params, quantity: Any) -> str:
+    return text % {"asked": quantity(p["asked"]), "free": quantity(p["free"]), "node": p["node"]}
+
+
+def _large(text: str, p: Params, quantity: Any) -> str:
+    return text % {"asked": quantity(p["asked"]), "most": quantity(p["most"]), "node": q.names(p["node"])}
+
+
+def _no_model(p: Params) -> str:
+    if p.get("models"):
+        text = _("No host has a %(model)s; there are %(models)s.")
+        return text % {"model": p["model"], "models": q.names(p["models"])}
+    return _("No host has a %(model)s.") % p
+
+
+def _no_gpu_memory(p: Params) -> str:
+    text = _("No GPU has %(asked)s of memory; the largest has %(most)s.")
+    return text % {"asked": q.memory(p["asked_mib"]), "most": q.memory(p["most_mib"] or 0)}
+
+
+WAITS: Table = {
+    "PAUSED": _paused,
+    "HELD_BY_USER": lambda p: _("On hold: it waits until it is released."),
+    "HELD_BY_ADMIN": lambda p: _("An administrator has put it on hold, and only an administrator can release it."),
+    "START_AFTER": lambda p: _("It starts not before %(at)s, as asked.") % {"at": q.clock_time(p["at"])},
+    "NOT_LOOKED_AT": lambda p: _("Just submitted: the scheduler looks at it within seconds."),
+    "NO_NODE": lambda p: _("No host has joined yet; an administrator has to start one."),
+    "NODES_SILENT": lambda p: _("No sign of life from %(nodes)s.") % {"nodes": q.names(p["nodes"])},
+    "NODES_CORDONED": lambda p: _("Closed to new jobs by an administrator: %(nodes)s.")
+    % {"nodes": q.names(p["nodes"])},
+    "DRIVER": _driver,
+    "NO_GPU_MODEL": _no_model,
+    "NO_GPU_MEMORY": _no_gpu_memory,
+    "TOO_LARGE_GPUS": lambda p: _large(
+        _("No host has %(asked)s; the largest, %(node)s, has %(most)s."), p, q.gpus
+    ),
+    "TOO_LARGE_CPUS": lambda p: _large(
+        _("No host offers %(asked)s; the largest, %(node)s, offers %(most)s."), p, q.cpus
+    ),
+    "TOO_LARGE_MEMORY": lambda p: _large(
+        _("No host offers %(asked)s of memory; the largest, %(node)s, offers %(most)s."), p, q.memory
+    ),
+    "TOO_LARGE_TOGETHER": lambda p: _("No single host has the GPUs, CPUs and memory asked for together."),
+    "BUSY_GPUS": _busy_gpus,
+    "BUSY_CPUS": lambda p: _busy(_("The CPUs are busy: %(asked)s asked, %(free)s free on %(node)s."), p, q.cpus),
+    "BUSY_MEMORY": lambda p: _busy(
+        _("The memory is in use: %(asked)s asked, %(free)s free on %(node)s."), p, q.memory
+    ),
+    "GPU_BUSY_OUTSIDE": _outside,
+    "GPU_UNHEALTHY": _unhealthy,
+    "GPU_UNSAMPLED": _unsampled,
+    "KEPT_FOR": lambda p: _("Freed GPUs on %(node)s are kept for job #%(job)s, which has waited longest.") % p,
+    "AHEAD": _ahead,
+    "FITS_WITH": lambda p: _("It would fit now with %(gpus)s.") % {"gpus": q.gpus(p["gpus"])},
+}

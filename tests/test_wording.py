@@ -1,0 +1,250 @@
+"""Every code has a sentence of its own, in both languages, with the numbers that its contract names."""
+
+import pytest
+from django.utils import translation
+
+from gpus.models import Node
+from jobs import wording
+from jobs.models import Job, JobEvent, Run
+from jobs.quotas import Refusal
+from jobs.request import JobRequest, Problem
+from jobs.states import ENDED, EndReason, JobState, RunState, Wish
+from jobs.wording.ends import ENDS, LABELS
+from jobs.wording.events import EVENTS, PROGRESS, WARNINGS
+from jobs.wording.refusals import PROBLEMS, QUOTAS
+from jobs.wording.waits import WAITS
+
+WAIT_PARAMS = {
+    "PAUSED": {"reason": "new disks"},
+    "HELD_BY_USER": {},
+    "HELD_BY_ADMIN": {},
+    "START_AFTER": {"at": "2026-11-30T20:00:00+00:00"},
+    "NOT_LOOKED_AT": {},
+    "NO_NODE": {},
+    "NODES_SILENT": {"nodes": ["a", "b"]},
+    "NODES_CORDONED": {"nodes": ["a"]},
+    "DRIVER": {"node": "a", "status": "driver_mismatch"},
+    "NO_GPU_MODEL": {"model": "H100", "models": ["A100"]},
+    "NO_GPU_MEMORY": {"asked_mib": 81920, "most_mib": 40960},
+    "TOO_LARGE_GPUS": {"asked": 8, "most": 4, "node": "a"},
+    "TOO_LARGE_CPUS": {"asked": 64000, "most": 1500, "node": "a"},
+    "TOO_LARGE_MEMORY": {"asked": 65536, "most": 24576, "node": "a"},
+    "TOO_LARGE_TOGETHER": {},
+    "BUSY_GPUS": {"asked": 2, "free": 1, "total": 4, "node": "a"},
+    "BUSY_CPUS": {"asked": 4000, "free": 1500, "node": "a"},
+    "BUSY_MEMORY": {"asked": 8192, "free": 512, "node": "a"},
+    "GPU_BUSY_OUTSIDE": {"count": 1, "node": "a", "by": ["mallory"]},
+    "GPU_UNHEALTHY": {"count": 2, "node": "a"},
+    "GPU_UNSAMPLED": {"count": 1, "node": "a"},
+    "KEPT_FOR": {"job": 12, "node": "a"},
+    "AHEAD": {"count": 3, "first": 9},
+    "FITS_WITH": {"gpus": 2},
+}
+QUOTA_PARAMS = {
+    "QUOTA_GPUS": {"field": "gpus", "asked": 1, "limit": 2, "used": 2},
+    "QUOTA_CPUS": {"field": "millicpus", "asked": 1000, "limit": 1500, "used": 1000},
+    "QUOTA_MEMORY": {"field": "memory_mib", "asked": 1024, "limit": 24576, "used": 24000},
+    "QUOTA_RUNNING": {"field": "", "asked": 1, "limit": 3, "used": 3},
+    "QUOTA_QUEUED": {"field": "", "asked": 1, "limit": 5, "used": 5},
+    "BUDGET_USED": {"field": "limit_seconds", "asked": 36000, "limit": 360000, "used": 350000, "nearest": 10000},
+    "BUDGET_SIZE": {"field": "limit_seconds", "asked": 720000, "limit": 360000, "used": 0, "nearest": 360000},
+    "LARGEST_JOB": {"field": "gpus", "asked": 4, "limit": 2, "used": 0, "nearest": 2},
+    "LONGEST_LIMIT": {"field": "limit_seconds", "asked": 100000, "limit": 86400, "used": 0, "nearest": 86400},
+    "HIGHEST_PRIORITY": {"field": "priority", "asked": 3, "limit": 1, "used": 0, "nearest": 1},
+}
+EVENT_PARAMS = {
+    "SUBMITTED": {},
+    "MOVED": {"old": "QUEUED", "new": "PLACED"},
+    "PLACED": {"node": "a", "gpus": ["GPU-1", "GPU-2"]},
+    "ENDED": {"reason": "OOM_KILLED"},
+    "WISHED": {"wish": "CANCEL"},
+    "HELD": {},
+    "RELEASED": {},
+    "WARNED": {"code": "KILL_STUCK"},
+    "SIGNALLED": {"signal": "SIGTERM"},
+}
+PROGRESS_PARAMS = {
+    "WAITING_FOR_NODE": {},
+    "PULLING": {"image": "busybox", "done_bytes": 3 << 20, "total_bytes": 9 << 20},
+    "PULL_RETRY": {"at": "2026-11-30T20:00:00+00:00"},
+    "CREATING": {},
+    "STARTING": {},
+}
+WARNING_PARAMS = {
+    "GPU_LOST": {"uuid": "GPU-12345678-9"},
+    "OUTSIDER": {"uuid": "GPU-12345678-9", "by": "mallory"},
+    "KILL_STUCK": {},
+    "NOT_VERIFIED": {},
+    "HOST_SILENT": {"node": "a", "since": "2026-11-30T20:00:00+00:00"},
+}
+
+
+@pytest.fixture(params=["en", "zh-hans"], autouse=True)
+def language(request):
+    with translation.override(request.param):
+        yield request.param
+
+
+def make_job(**changes):
+    return Job(**{"id": 7, "name": "train", "image": "busybox", "millicpus": 1500, "memory_mib": 16384,
+                  "shm_mib": 512, "gpus": 2, "limit_seconds": 3600, "script": "true", **changes})  # fmt: skip
+
+
+def make_run(**changes):
+    return Run(**{"id": 3, "number": 1, "node": Node(name="node-1"), "state": RunState.RUNNING, **changes})
+
+
+def assert_distinct(sentences):
+    texts = list(sentences.values())
+    assert all(text.strip() and text == text.strip() for text in texts)
+    assert not any("%(" in text or "None" in text for text in texts)
+    assert not [text for text in texts if text.startswith(("Code ", "代码"))]
+    twice = {code: text for code, text in sentences.items() if texts.count(text) > 1}
+    assert not twice
+
+
+def test_every_reason_to_wait_has_its_own_sentence():
+    assert set(WAIT_PARAMS) == set(WAITS)
+    assert_distinct({code: wording.wait_reason({"code": code, **p}) for code, p in WAIT_PARAMS.items()})
+
+
+@pytest.mark.parametrize("scope", ["user", "team"])
+def test_every_quota_has_its_own_sentence_while_waiting_and_when_refused(scope):
+    assert set(QUOTA_PARAMS) == set(QUOTAS)
+    reasons = {code: {"code": code, "scope": scope, "name": "alice", "nearest": None, **p}
+               for code, p in QUOTA_PARAMS.items()}  # fmt: skip
+    assert_distinct({code: wording.wait_reason(reason) for code, reason in reasons.items()})
+    assert_distinct({code: wording.refusal(Refusal(**reason)) for code, reason in reasons.items()})
+    assert_distinct({code: wording.refusal(reason) for code, reason in reasons.items()})
+
+
+def test_a_quota_in_use_names_its_numbers(language):
+    """zouharvi/last-translation-benchmark#118: who must wait for a quota is told which and how much of it is used."""
+    reason = {"code": "QUOTA_GPUS", "field": "gpus", "scope": "user", "name": "alice", "asked": 1, "limit": 2,
+              "used": 2, "nearest": None}  # fmt: skip
+    said = wording.wait_reason(reason, reader="alice")
+    assert "2" in said and "1" in said
+    if language == "en":
+        assert said == "Your quota (2 GPUs) is in use: 2 used, 1 asked."
+        assert wording.wait_reason(reason, reader="bob").startswith("The quota of alice")
+        assert wording.wait_reason({**reason, "scope": "team"}).startswith("The quota of team alice")
+
+
+def test_a_refusal_names_the_nearest_request_that_passes(language):
+    said = wording.refusal(Refusal(code="LARGEST_JOB", field="gpus", scope="user", name="a", asked=4, limit=2, nearest=2))
+    assert "4" in said and "2" in said
+    if language == "en":
+        assert said.endswith("2 GPUs would pass.")
+
+
+def every_problem():
+    bad = [
+        JobRequest(name="", image=""),
+        JobRequest(name="x" * 101, image="Bad Image", script="true\0"),
+        JobRequest(name="a\x01", image="BUSYBOX", command_kind="x"),
+        JobRequest(name="a", image="busybox", script="x" * 70000, gpus=-1, millicpus=1, memory_mib=1, shm_mib=0),
+        JobRequest(name="a", image="busybox", script="x", shm_mib=2048, limit_seconds=0, grace_seconds=-1, priority=9),
+        JobRequest(name="a", image="busybox", script="x", gpu_model="A100"),
+        JobRequest(name="a", image="b", script="x", environment=(
+            ("1X", ""), ("CUDA_VISIBLE_DEVICES", ""), ("A", "x" * 70000), ("A", "\0"))),
+    ]  # fmt: skip
+    return [problem for request in bad for problem in request.problems()]
+
+
+def test_every_problem_has_its_own_sentence():
+    extra = [
+        Problem(field="environment", code="SECRET_MISSING", params={"row": 2, "name": "KEY"}),
+        *(Problem(field="memory", code=code, params={"text": "many"})
+          for code in ("BAD_DURATION", "BAD_SIZE", "BAD_CPUS", "QUANTITY_LARGE")),
+        Problem(field="arguments", code="BAD_QUOTES"),
+    ]  # fmt: skip
+    found = {p.code: p for p in [*every_problem(), *extra]}
+    assert set(found) == set(PROBLEMS)
+    assert_distinct({code: wording.problem(p) for code, p in found.items()})
+
+
+def test_every_end_has_its_own_sentence_and_label():
+    assert set(ENDS) == set(LABELS) == set(EndReason)
+    runs = {reason: make_run(end_reason=reason, exit_code=3, state=RunState.ENDED) for reason in EndReason}
+    assert_distinct({reason: wording.end_sentence(make_job(), run) for reason, run in runs.items()})
+    assert_distinct({reason: wording.end_label(reason) for reason in EndReason})
+
+
+@pytest.mark.parametrize("reason", list(EndReason))
+def test_an_end_is_told_without_run_exit_code_and_limit(reason):
+    job = make_job(end_reason=reason, limit_seconds=None)
+    said = wording.end_sentence(job, None)
+    assert said and "None" not in said and not said.startswith(("Code ", "代码"))
+    wording.suggestion(job, None)
+
+
+def test_out_of_memory_suggests_half_as_much_again(language):
+    found = wording.suggestion(make_job(), make_run(end_reason=EndReason.OOM_KILLED))
+    assert found.changes == {"memory": "24 GiB"} and "24 GiB" in str(found)
+    if language == "en":
+        assert str(found) == "Raise memory to 24 GiB and resubmit."
+
+
+def test_a_bus_error_is_blamed_on_shared_memory():
+    """pytorch/pytorch#5040: a data loader that meets the end of /dev/shm dies of signal 7."""
+    run = make_run(end_reason=EndReason.EXIT_CODE, exit_code=135)
+    assert "SIGBUS" in wording.end_sentence(make_job(), run)
+    assert wording.suggestion(make_job(), run).changes == {"shm": "1 GiB"}
+    assert wording.suggestion(make_job(), make_run(end_reason=EndReason.EXIT_CODE, exit_code=1)) is None
+
+
+def test_every_event_has_its_own_sentence():
+    assert set(EVENT_PARAMS) == set(EVENTS)
+    events = {kind: JobEvent(kind=kind, params=p) for kind, p in EVENT_PARAMS.items()}
+    assert_distinct({kind: wording.event_sentence(event) for kind, event in events.items()})
+
+
+@pytest.mark.parametrize("wish", list(Wish))
+def test_every_wish_is_told_as_event_and_while_stopping(wish):
+    assert wording.event_sentence(JobEvent(kind="WISHED", params={"wish": wish}))
+    assert wording.headline(make_job(state=JobState.STOPPING), make_run(wish=wish, state=RunState.STOPPING))
+
+
+def test_every_step_of_a_start_and_every_warning_has_its_own_sentence():
+    assert set(PROGRESS_PARAMS) == set(PROGRESS) and set(WARNING_PARAMS) == set(WARNINGS)
+    steps = {code: make_run(progress={"code": code, **p}) for code, p in PROGRESS_PARAMS.items()}
+    assert_distinct({code: wording.progress(run) for code, run in steps.items()})
+    assert_distinct({code: wording.warning({"code": code, **p}) for code, p in WARNING_PARAMS.items()})
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_every_state_has_a_word_and_a_headline(state):
+    ended = state in ENDED
+    run = make_run(state=RunState.ENDED if ended else RunState.RUNNING, end_reason="EXIT_CODE" if ended else "",
+                   exit_code=2 if ended else None)  # fmt: skip
+    assert wording.state_label(state) != state
+    assert wording.headline(make_job(state=state), run)
+    assert_distinct({s: wording.state_label(s) for s in JobState})
+
+
+def test_the_headline_of_a_waiting_job_is_its_telling_reason():
+    reasons = [{"code": "AHEAD", "count": 1, "first": 3}, {"code": "BUSY_GPUS", **WAIT_PARAMS["BUSY_GPUS"]}]
+    job = make_job(state=JobState.QUEUED, wait_reasons=reasons)
+    assert wording.headline(job) == wording.wait_reason(reasons[1])
+    assert wording.headline(make_job(state=JobState.QUEUED)) == wording.wait_reason({"code": "NOT_LOOKED_AT"})
+
+
+def test_unknown_codes_and_missing_numbers_are_named_not_raised():
+    assert "NEW_CODE" in wording.wait_reason({"code": "NEW_CODE"})
+    assert "BUSY_GPUS" in wording.wait_reason({"code": "BUSY_GPUS"})
+    assert "QUOTA_GPUS" in wording.wait_reason({"code": "QUOTA_GPUS"})
+    assert "NEW" in wording.event_sentence(JobEvent(kind="NEW"))
+    assert "NEW" in wording.end_label("NEW")
+
+
+def test_quantities_read_as_people_say_them(language):
+    assert wording.memory(24576) == "24 GiB"
+    if language == "en":
+        assert wording.cpus(1500) == "1.5 CPUs"
+        assert wording.cpus(1000) == "1 CPU"
+        assert wording.duration(100_000) == "1 d 3 h"
+        assert wording.duration(0) == "0 s"
+        assert wording.gpu_hours(1800) == "0.5 GPU-hours"
+        assert [wording.place(n, 30) for n in (1, 2, 3, 11, 21)] == [
+            "1st of 30", "2nd of 30", "3rd of 30", "11th of 30", "21st of 30"
+        ]  # fmt: skip
