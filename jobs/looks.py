@@ -1,0 +1,36 @@
+"""How a state looks on every page and in every JSON: word, icon and tone, from one table."""
+
+from dataclasses import dataclass
+
+from jobs import wording
+from jobs.states import JobState
+
+
+@dataclass(frozen=True)
+class Look:
+    """`tone` is one of the page's colours; colour never stands alone."""
+
+    label: str
+    icon: str  # a class of bootstrap-icons
+    tone: str
+
+
+_LOOKS = {
+    JobState.HELD: ("bi-pause-circle", "grey"),
+    JobState.QUEUED: ("bi-hourglass-split", "amber"),
+    JobState.PLACED: ("bi-pin-map", "accent"),
+    JobState.STARTING: ("bi-box-arrow-in-right", "accent"),
+    JobState.RUNNING: ("bi-play-circle-fill", "accent"),
+    JobState.STOPPING: ("bi-stop-circle", "orange"),
+    JobState.SUCCEEDED: ("bi-check-circle-fill", "green"),
+    JobState.FAILED: ("bi-x-circle-fill", "red"),
+    JobState.CANCELLED: ("bi-slash-circle", "grey"),
+    JobState.TIMED_OUT: ("bi-alarm-fill", "orange"),
+    JobState.LOST: ("bi-question-diamond-fill", "violet"),
+}
+
+
+def state_look(state: str) -> Look:
+    """The look of a job's state."""
+    icon, tone = _LOOKS[JobState(state)]
+    return Look(label=str(wording.state_label(state)), icon=icon, tone=tone)

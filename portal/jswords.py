@@ -1,0 +1,70 @@
+"""The words that scripts show, in the reader's language; `{name}` places are filled in by the script."""
+
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
+
+def words() -> dict[str, str]:
+    """Script key to sentence."""
+    return {**_times(), **_line(), **_log(), **_gpus(), **_files()}
+
+
+def _times() -> dict[str, str]:
+    return {
+        "just now": _("just now"),
+        "d": pgettext("unit", "d"),
+        "h": pgettext("unit", "h"),
+        "min": pgettext("unit", "min"),
+        "s": pgettext("unit", "s"),
+    }
+
+
+def _line() -> dict[str, str]:
+    return {
+        "live": _("live"),
+        "connecting": _("connecting…"),
+        "{age} old": _("{age} old"),
+        "offline": _("offline"),
+        "signed out": _("signed out"),
+        "signed out long": _("You are signed out. Log in again to go on."),
+        "reconnecting long": _("The connection is lost. Reconnecting… what you see may be old."),
+        "copied": _("Copied"),
+        "could not copy": _("Could not copy"),
+    }
+
+
+def _log() -> dict[str, str]:
+    return {
+        "following": _("Following"),
+        "paused": _("Paused"),
+        "earlier": _("Load earlier output ({size} above)"),
+        "shown from": _("Shown from byte {start} of {end}"),
+        "log size": _("{size}"),
+        "log empty": _("Nothing has been printed yet."),
+        "log none": _("This job printed nothing."),
+        "log waiting": _("The log appears here as soon as the job starts."),
+        "log failed": _("The log could not be read. Trying again…"),
+        "log loading": _("Loading the log…"),
+        "no match": _("No match in what is loaded"),
+        "matches": _("{index} of {count}"),
+        "open link": _("Open this link in a new tab?"),
+    }
+
+
+def _gpus() -> dict[str, str]:
+    return {
+        "utilisation": _("Utilisation"),
+        "memory": _("Memory"),
+        "power": _("Power"),
+        "temperature": _("Temperature"),
+        "value old": _("{age} old"),
+        "not reported": _("not reported"),
+        "job": _("job {id}"),
+        "free": _("free"),
+        "busy outside": _("in use from outside"),
+        "no chart": _("No readings yet."),
+    }
+
+
+def _files() -> dict[str, str]:
+    return {"ago": _("ago"), "left": _("left")}

@@ -1,0 +1,93 @@
+"""What every page says the same way: times, durations, memory, and the words that scripts show."""
+
+from datetime import datetime, timedelta
+
+from django import template
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html, json_script
+from django.utils.safestring import SafeString
+from django.utils.timesince import timesince
+from django.utils.translation import gettext as _
+
+from portal.jswords import words
+
+register = template.Library()
+
+
+@register.simple_tag
+def when(at: datetime | None, style: str = "ago") -> SafeString | str:
+    """A moment as `<time>`; scripts keep it fresh. Styles: ago, since (elapsed), until (left), at (absolute)."""
+    if at is None:
+        return "–"
+    local = timezone.localtime(at)
+    absolute = date_format(local, "DATETIME_FORMAT")
+    return format_html(
+        '<time datetime="{}" data-when="{}" title="{}">{}</time>',
+        at.isoformat(), style, absolute, _moment(at, style) or absolute,
+    )  # fmt: skip
+
+
+def _moment(at: datetime, style: str) -> str:
+    now = timezone.now()
+    if style == "since":
+        return duration((now - at).total_seconds())
+    if style == "until":
+        return duration((at - now).total_seconds())
+    if style == "ago" and now >= at > now - timedelta(days=7):
+        return _("%(time)s ago") % {"time": timesince(at, now, depth=1)}
+    return ""
+
+
+@register.filter
+def duration(seconds: float | None) -> str:
+    """Seconds as people say them: the two largest parts; a dash for None."""
+    if seconds is None:
+        return "–"
+    whole = max(0, int(seconds))
+    parts = ((_("d"), 86400), (_("h"), 3600), (_("min"), 60), (_("s"), 1))
+    first = next((i for i, (_unit, size) in enumerate(parts) if whole >= size), 3)
+    said = []
+    for unit, size in parts[first : first + 2]:
+        amount, whole = divmod(whole, size)
+        if amount or not said:
+            said.append(f"{amount} {unit}")
+    return " ".join(said)
+
+
+@register.filter
+def gib(mib: float | None) -> str:
+    """MiB as GiB, with at most one decimal; small amounts stay MiB; a dash for None."""
+    if mib is None:
+        return "–"
+    if mib < 1024:
+        return f"{mib:.0f} MiB"
+    return f"{_trim(mib / 1024)} GiB"
+
+
+@register.filter
+def bytesize(size: float | None) -> str:
+    """Bytes in the nearest binary unit; a dash for None."""
+    if size is None:
+        return "–"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{_trim(size)} {unit}"
+        size /= 1024
+    return f"{_trim(size)} TiB"
+
+
+@register.filter
+def cpus(millicpus: int | None) -> str:
+    """Thousandths of CPUs as CPUs: 1500 is 1.5; a dash for None."""
+    return "–" if millicpus is None else f"{millicpus / 1000:g}"
+
+
+def _trim(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+@register.simple_tag
+def js_words() -> SafeString:
+    """The translated words that scripts show, as JSON that no markup can leave."""
+    return json_script(words(), "words")
