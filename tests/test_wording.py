@@ -34,6 +34,8 @@ WAIT_PARAMS = {
     "BUSY_CPUS": {"asked": 4000, "free": 1500, "node": "a"},
     "BUSY_MEMORY": {"asked": 8192, "free": 512, "node": "a"},
     "GPU_BUSY_OUTSIDE": {"count": 1, "node": "a", "by": ["mallory"]},
+    "GPU_HIDDEN": {"count": 1, "node": "a"},
+    "GPU_QUARANTINED": {"count": 1, "node": "a", "why": "ECC errors"},
     "GPU_UNHEALTHY": {"count": 2, "node": "a"},
     "GPU_UNSAMPLED": {"count": 1, "node": "a"},
     "KEPT_FOR": {"job": 12, "node": "a"},

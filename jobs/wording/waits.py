@@ -21,7 +21,7 @@ def wait_reason(reason: Mapping[str, Any], *, reader: str | None = None) -> str:
         return say(IN_USE, code, {**reason, "whose": whose(reason, reader)})
     if code in QUOTAS:
         return say(QUOTAS, code, {**reason, "whose": whose(reason, reader)})
-    return say(WAITS, code, reason)
+    return say(WAITS, code, {"count": 1, **reason} if code.startswith("GPU_") else reason)
 
 
 def _paused(p: Params) -> str:
@@ -57,8 +57,33 @@ def _outside(p: Params) -> str:
         "%(count)d GPUs on %(node)s are in use outside Dockyard%(by)s.",
         p["count"],
     )
-    by = q.names(p["by"]) if p.get("by") else ""
+    by = q.names(p.get("by") or "") or ", ".join(dict.fromkeys(map(_outsider, p.get("outsiders", ()))))
     return text % {**p, "by": _(" by %(who)s") % {"who": by} if by else ""}
+
+
+def _outsider(found: Params) -> str:
+    """Who is on the GPU; memory that no process is listed for has no pid."""
+    if found.get("pid") is None:
+        return _("a process that the driver does not list")
+    if found.get("user"):
+        return _("%(user)s (process %(pid)s)") % found
+    return _("process %(pid)s") % found
+
+
+def _quarantined(p: Params) -> str:
+    text = ngettext(
+        "%(count)d GPU on %(node)s is quarantined: %(why)s.",
+        "%(count)d GPUs on %(node)s are quarantined: %(why)s.",
+        p["count"],
+    )
+    return text % p
+
+
+def _hidden(p: Params) -> str:
+    return ngettext(
+        "%(count)d GPU on %(node)s is not offered to jobs.", "%(count)d GPUs on %(node)s are not offered to jobs.",
+        p["count"],
+    ) % p  # fmt: skip
 
 
 def _unhealthy(p: Params) -> str:
@@ -124,6 +149,8 @@ WAITS: Table = {
         _("The memory is in use: %(asked)s asked, %(free)s free on %(node)s."), p, q.memory
     ),
     "GPU_BUSY_OUTSIDE": _outside,
+    "GPU_HIDDEN": _hidden,
+    "GPU_QUARANTINED": _quarantined,
     "GPU_UNHEALTHY": _unhealthy,
     "GPU_UNSAMPLED": _unsampled,
     "KEPT_FOR": lambda p: _("Freed GPUs on %(node)s are kept for job #%(job)s, which has waited longest.") % p,
