@@ -1,0 +1,172 @@
+"""Real parts for the tests, one of each a session, and the check that no test may break."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+
+from jobs.models import Team
+from portal.models import User
+from tests import factories
+from tests.rigs import engine as engine_rig
+from tests.rigs import postgres as postgres_rig
+from tests.rigs import redis as redis_rig
+from tests.rigs import stack as stack_rig
+
+DATABASE_FIXTURES = {"db", "transactional_db", "django_db_reset_sequences", "django_db_serialized_rollback"}
+LIVE_FIXTURES = {"stack", "page", "context", "browser"}
+CHROMIUM_FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync",
+]  # fmt: skip
+
+
+def _uses_database(item: Any) -> bool:
+    return item.get_closest_marker("django_db") is not None or bool(DATABASE_FIXTURES & set(item.fixturenames))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark by what a test uses: `e2e` for the running product, `database` for what must hold on both databases."""
+    for item in items:
+        names = set(getattr(item, "fixturenames", ()))
+        if LIVE_FIXTURES & names:
+            item.add_marker("e2e")
+        elif _uses_database(item) and "engine" not in names:
+            item.add_marker("database")
+
+
+# --- real parts ---
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[redis_rig.RedisServer]:
+    """The Redis at settings.REDIS_URL. Tests may flush, stop and restart it."""
+    port = int(django_settings.REDIS_URL.rpartition(":")[2].partition("/")[0])
+    with redis_rig.running_redis(port=port) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _clean_redis(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whoever touches the database announces changes: let Redis be there, and empty."""
+    names = set(request.fixturenames)
+    if (_uses_database(request.node) or "redis_server" in names) and not LIVE_FIXTURES & names:
+        server: redis_rig.RedisServer = request.getfixturevalue("redis_server")
+        if not server.is_running:
+            server.start()
+        server.flush()
+    yield
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[engine_rig.Engine]:
+    """A private Docker engine with the test images; settings.DOCKER_HOST leads to it."""
+    if why_not := engine_rig.can_run():
+        pytest.fail(f"cannot start a private Docker engine: {why_not}")
+    with engine_rig.running_engine() as running:
+        django_settings.DOCKER_HOST = running.url
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _clean_engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave no container and no failing hook to the next test."""
+    yield
+    if "engine" in request.fixturenames and not LIVE_FIXTURES & set(request.fixturenames):
+        running: engine_rig.Engine = request.getfixturevalue("engine")
+        running.hook_works()
+        running.remove_containers()
+
+
+@pytest.fixture
+def second_engine() -> Iterator[engine_rig.Engine]:
+    """A second host's engine, for one test."""
+    with engine_rig.running_engine() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[postgres_rig.Postgres]:
+    """A private PostgreSQL, beside whatever database the tests themselves run on."""
+    with postgres_rig.running_postgres() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def stack(
+    engine: engine_rig.Engine, redis_server: redis_rig.RedisServer, django_db_blocker: Any
+) -> Iterator[stack_rig.Stack]:
+    """The whole product, running. Its database is settings.DATABASES, so the ORM in a test sees what it sees."""
+    with django_db_blocker.unblock(), stack_rig.running_stack(engine.url) as running:
+        yield running
+
+
+# --- the browser ---
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args() -> dict[str, Any]:
+    path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+    return {"executable_path": path, "args": CHROMIUM_FLAGS, "headless": True}
+
+
+@pytest.fixture(scope="session")
+def base_url(stack: stack_rig.Stack) -> str:
+    return stack.url
+
+
+@pytest.fixture(scope="session")
+def artifacts() -> Path:
+    """Where screenshots go."""
+    path = Path(__file__).parent / "artifacts"
+    path.mkdir(exist_ok=True)
+    return path
+
+
+# --- the check ---
+
+
+@pytest.fixture(autouse=True)
+def _invariants(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After every test: no GPU slot has two live holders, no ended run holds anything."""
+    if not _uses_database(request.node):
+        yield
+        return
+    request.getfixturevalue("db")  # so that we look before the database is rolled back
+    yield
+    assert factories.broken_invariants() == []
+
+
+# --- the cast ---
+
+
+@pytest.fixture
+def vision(db: None) -> Team:
+    """The team of alice and bob."""
+    return factories.make_team("vision")
+
+
+@pytest.fixture
+def alice(vision: Team) -> User:
+    """A researcher of team vision."""
+    return factories.make_user("alice", teams=(vision,))
+
+
+@pytest.fixture
+def bob(vision: Team) -> User:
+    """Another researcher of team vision."""
+    return factories.make_user("bob", teams=(vision,))
+
+
+@pytest.fixture
+def charlie(db: None) -> User:
+    """Somebody of another team, who must see nothing of team vision."""
+    return factories.make_user("charlie", teams=(factories.make_team("audio"),))
+
+
+@pytest.fixture
+def root_admin(db: None) -> User:
+    return factories.make_admin()

@@ -1,0 +1,76 @@
+"""A private PostgreSQL cluster on a free port, run as the `postgres` user, since it refuses to run as root."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.rigs.processes import free_port, tail_of
+
+
+def _program(name: str) -> str:
+    """A server program: Debian keeps those of each version in a folder of its own."""
+    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda p: int(p.parts[-3]))
+    path = str(found[-1]) if found else shutil.which(name)
+    if path is None:
+        raise FileNotFoundError(f"no {name} here; install the Debian package postgresql")
+    return path
+
+
+class Postgres:
+    """One cluster with the superuser `dockyard` and the database `dockyard`. Durability is off: it is for tests."""
+
+    def __init__(self, *, port: int = 0) -> None:
+        self.port = port or free_port()
+        self.root = Path(tempfile.mkdtemp(prefix="dky-pg-"))
+        self.data = self.root / "data"
+        self.log = self.root / "postgres.log"
+        self.url = f"postgres://dockyard@127.0.0.1:{self.port}/dockyard"
+        if os.geteuid() == 0:
+            account = pwd.getpwnam("postgres")
+            os.chown(self.root, account.pw_uid, account.pw_gid)
+
+    def start(self) -> None:
+        if not self.data.exists():
+            self._run("initdb", "-D", str(self.data), "-U", "dockyard", "-A", "trust", "-E", "UTF8", "--no-sync")
+        options = f"-p {self.port} -h 127.0.0.1 -k {self.root} -F -c full_page_writes=off -c max_connections=200"
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "30", "-l", str(self.log), "-o", options, "start")
+        with contextlib.suppress(RuntimeError):  # there already, after a restart
+            self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "dockyard", "dockyard")
+
+    def stop(self) -> None:
+        if (self.data / "postmaster.pid").exists():
+            self._run("pg_ctl", "-D", str(self.data), "-m", "immediate", "-w", "stop")
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self.stop()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        as_postgres = "postgres" if os.geteuid() == 0 else None
+        done = subprocess.run(
+            [_program(program), *arguments], user=as_postgres, group=as_postgres, cwd="/",
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {done.stderr} {tail_of(self.log)}")
+
+
+@contextlib.contextmanager
+def running_postgres(*, port: int = 0) -> Iterator[Postgres]:
+    """A cluster for as long as the block runs."""
+    cluster = Postgres(port=port)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.remove()

@@ -1,0 +1,67 @@
+"""What every rig needs: a free port, waiting for a fact, and ending a process for good."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def wait_until(fact: Callable[[], T], what: str, *, seconds: float = 30, every: float = 0.05) -> T:
+    """Return `fact()` as soon as it is truthy; TimeoutError naming `what` when it never is."""
+    end = time.monotonic() + seconds
+    while True:
+        value = fact()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {seconds} s")
+        time.sleep(every)
+
+
+def terminate(process: "subprocess.Popen[bytes]", *, seconds: float = 15) -> int:
+    """SIGTERM, and SIGKILL for one that does not go; return its status."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return process.wait()
+
+
+def kill_group(process: "subprocess.Popen[bytes]") -> None:
+    """SIGKILL a process that leads its own group, with everything in the group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def processes_naming(text: str) -> list[int]:
+    """The ids of the processes whose command line holds `text`, this one left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if text.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+    return found
+
+
+def tail_of(path: Path, *, size: int = 3000) -> str:
+    """The end of a log file, for error messages."""
+    return path.read_bytes()[-size:].decode(errors="replace") if path.exists() else ""

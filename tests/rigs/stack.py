@@ -1,0 +1,190 @@
+"""The whole product as processes: web, scheduler and a node per engine, on real parts. Any of them may be killed."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+
+from tests.rigs.processes import free_port, kill_group, tail_of, terminate, wait_until
+
+BASE_DIR = Path(__file__).resolve().parents[2]
+T = TypeVar("T")
+
+# Waiting periods short enough for a test to wait for.
+SHORT = {
+    "SCHEDULER_PERIOD": "1", "RECONCILE_PERIOD": "2", "NODE_HEARTBEAT": "1", "NODE_SILENT_AFTER": "8",
+    "START_RESEND": "3", "PLACED_TIMEOUT": "10", "SOCKET_RECHECK": "2", "LOG_SEGMENT_PERIOD": "2",
+    "SAMPLE_PERIOD": "0.5", "START_WORKERS": "2",
+}  # fmt: skip
+ORDER = ("web", "scheduler", "node")  # of starting; stopped the other way round
+
+
+class Stack:
+    """One installation. Roles: `web`, `scheduler`, `node` (the first), `node:<name>` (further ones).
+
+    Tests look at its database through `orm`, which runs in a thread of its own, so that browser tests may too.
+    """
+
+    def __init__(self, docker_host: str, env: Mapping[str, str] | None = None) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.env = {**os.environ, "DJANGO_SETTINGS_MODULE": "portal.settings", "PYTHONUNBUFFERED": "1",
+                    "DOCKER_HOST": docker_host, "PUBLIC_URL": self.url, **SHORT, **(env or {})}  # fmt: skip
+        self.data = Path(self.env["DATA_DIR"])
+        self.logs = self.data / "stack-logs"
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._node_env: dict[str, dict[str, str]] = {}
+        self._thread = ThreadPoolExecutor(1)
+
+    # --- its life ---
+
+    def prepare(self) -> None:
+        """Make the database, its cache table and the static files."""
+        for command in (["migrate", "-v0"], ["createcachetable"], ["collectstatic", "--noinput", "-v0"]):
+            self.manage(*command)
+
+    def manage(self, *arguments: str) -> str:
+        """Run a management command to its end; return what it printed."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments], cwd=BASE_DIR, env=self.env, capture_output=True, text=True,
+            timeout=120,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"manage.py {' '.join(arguments)} failed: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def cli(self, *arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run the `dockyard` command line as a person would."""
+        return subprocess.run(
+            [sys.executable, "-m", "portal.cli", *arguments], cwd=BASE_DIR, capture_output=True, text=True,
+            env={**self.env, "DOCKYARD_URL": self.url, **(env or {})}, timeout=120,
+        )  # fmt: skip
+
+    def start_all(self) -> None:
+        for role in ORDER:
+            self.start(role)
+        for role in ORDER:
+            self.wait_ready(role)
+
+    def add_node(self, name: str, docker_host: str, **env: str) -> None:
+        """Describe a further node; `start("node:<name>")` starts it."""
+        self._node_env[f"node:{name}"] = {"NODE_NAME": name, "DOCKER_HOST": docker_host, **env}
+
+    def start(self, role: str, **env: str) -> None:
+        """Start a role's process; it may not be ready yet."""
+        if self.is_running(role):
+            return
+        with (self.logs / f"{role.replace(':', '-')}.log").open("ab") as log:
+            self._processes[role] = subprocess.Popen(
+                self._command(role), cwd=BASE_DIR, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                start_new_session=True, env={**self.env, **self._node_env.get(role, {}), **env},
+            )  # fmt: skip
+
+    def _command(self, role: str) -> list[str]:
+        if role == "web":
+            return [sys.executable, "-m", "uvicorn", "portal.asgi:application", "--host", "127.0.0.1",
+                    "--port", str(self.port), "--no-access-log"]  # fmt: skip
+        return [sys.executable, "manage.py", role.partition(":")[0]]
+
+    def wait_ready(self, role: str) -> None:
+        """Wait until the role does its work: answers, has made a pass, or has been heard of and knows its GPUs."""
+        ready = {"web": self._web_ready, "scheduler": self._scheduler_ready}.get(role) or (
+            lambda: self._node_ready(self._node_env.get(role, self.env)["NODE_NAME"])
+        )
+        wait_until(lambda: self._alive(role) and ready(), f"{role} ready; its log: {self.log_of(role)}", seconds=40)
+
+    def _alive(self, role: str) -> bool:
+        if not self.is_running(role):
+            raise RuntimeError(f"{role} ended with {self._processes[role].returncode}: {self.log_of(role)}")
+        return True
+
+    def _web_ready(self) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url}/healthz", timeout=5).status_code == 200
+        return False
+
+    def _scheduler_ready(self) -> bool:
+        from jobs.models import Cluster
+
+        return self.orm(lambda: Cluster.get().last_pass_at is not None)
+
+    def _node_ready(self, name: str) -> bool:
+        from gpus.models import Node
+
+        return self.orm(lambda: any(n.is_alive() and n.engine_id and n.gpus.exists() for n in
+                                    Node.objects.filter(name=name)))  # fmt: skip
+
+    def is_running(self, role: str) -> bool:
+        return role in self._processes and self._processes[role].poll() is None
+
+    def pid(self, role: str) -> int:
+        return self._processes[role].pid
+
+    def children(self, role: str) -> list[int]:
+        """The process ids of everything a role has started, itself not counted."""
+        found = subprocess.run(["ps", "-o", "pid=", "--sid", str(self.pid(role))], capture_output=True, text=True)
+        return [int(pid) for pid in found.stdout.split() if int(pid) != self.pid(role)]
+
+    def kill(self, role: str) -> None:
+        """SIGKILL the role's main process alone."""
+        self._processes[role].send_signal(signal.SIGKILL)
+        self._processes[role].wait()
+
+    def kill_group(self, role: str) -> None:
+        """SIGKILL the role with everything it has started, as when its host loses power."""
+        kill_group(self._processes[role])
+
+    def stop(self, role: str) -> int:
+        """SIGTERM; return the exit status."""
+        return terminate(self._processes[role])
+
+    def restart(self, role: str, **env: str) -> None:
+        """Stop a role if it runs, start it with its environment changed by `env`, wait until it is ready."""
+        if self.is_running(role):
+            self.stop(role)
+        self.start(role, **env)
+        self.wait_ready(role)
+
+    def stop_all(self) -> None:
+        """Stop every role, the last started first, and leave no process behind."""
+        for process in reversed(self._processes.values()):
+            terminate(process)
+            kill_group(process)
+        self._processes.clear()
+
+    def close(self) -> None:
+        from django.db import connections
+
+        self.stop_all()
+        self.orm(connections.close_all)
+        self._thread.shutdown()
+
+    # --- looking at it ---
+
+    def orm(self, work: Callable[[], T]) -> T:
+        """Run `work` on this installation's database, in a thread where Playwright's event loop does not run."""
+        return self._thread.submit(work).result()
+
+    def log_of(self, role: str) -> str:
+        """The end of what the role has printed."""
+        return tail_of(self.logs / f"{role.replace(':', '-')}.log")
+
+
+@contextlib.contextmanager
+def running_stack(docker_host: str, env: Mapping[str, str] | None = None) -> Iterator[Stack]:
+    """The product, ready, for as long as the block runs."""
+    stack = Stack(docker_host, env)
+    try:
+        stack.prepare()
+        stack.start_all()
+        yield stack
+    finally:
+        stack.close()

@@ -1,0 +1,33 @@
+"""The product's own settings, in an environment that belongs to this test process alone.
+
+Nothing here reaches the machine's own engine, Redis or database. `DATABASE_URL` may choose PostgreSQL.
+"""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+from tests.rigs.processes import free_port
+
+_root = tempfile.mkdtemp(prefix="dky-test-")
+atexit.register(shutil.rmtree, _root, ignore_errors=True)
+
+os.environ.update(
+    DOCKYARD_ENV_FILE=os.devnull,
+    DATA_DIR=_root,
+    SECRET_KEY="a key for tests, long enough for every check of its length",
+    INSTALLATION=f"t{os.getpid()}",
+    NODE_NAME="alpha",
+    NODE_NAMES="alpha,beta",
+    GPU_DRIVER="simulated",
+    DOCKER_HOST=f"unix://{_root}/no-engine.sock",  # the `engine` fixture sets the real one
+    REDIS_URL=f"redis://:test-password@127.0.0.1:{free_port()}/0",  # where the `redis_server` fixture starts it
+    DEBUG="0",
+)
+
+from portal.settings import *  # noqa: E402, F403
+from portal.settings import STORAGES  # noqa: E402
+
+STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}  # nothing collected
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # many log-ins, no secrets

@@ -1,0 +1,48 @@
+"""The real parts the tests stand on are what they are taken for."""
+
+import docker
+import pytest
+
+from jobs.models import AllocationSlot
+from portal.models import User
+from tests import factories
+from tests.rigs.engine import BUSYBOX, WITH_ENTRYPOINT, Engine
+from tests.rigs.redis import RedisServer
+
+GPUS = [docker.types.DeviceRequest(device_ids=["GPU-a", "GPU-b"], capabilities=[["gpu"]])]
+
+
+def test_the_engine_gives_a_container_the_gpus_it_was_asked_for(engine: Engine) -> None:
+    before = engine.hook_calls
+    with engine.client() as client:
+        printed = client.containers.run(BUSYBOX, ["env"], network_mode="none", device_requests=GPUS)
+    assert b"NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b\n" in printed
+    assert engine.hook_calls == before + 1
+
+
+def test_a_failing_hook_fails_the_start_of_a_gpu_container(engine: Engine) -> None:
+    engine.hook_does("echo 'nvidia-container-cli: device error: unknown device' >&2; exit 1")
+    with engine.client() as client, pytest.raises(docker.errors.APIError, match="unknown device"):
+        client.containers.run(BUSYBOX, ["env"], network_mode="none", device_requests=GPUS)
+
+
+def test_an_image_may_bring_its_own_entry_point(engine: Engine) -> None:
+    with engine.client() as client:
+        printed = client.containers.run(WITH_ENTRYPOINT, network_mode="none").decode()
+    assert printed == "entrypoint of the image, with: default words\nGREETING=hello\n"
+
+
+def test_redis_forgets_everything_when_it_restarts(redis_server: RedisServer) -> None:
+    with redis_server.client() as client:
+        client.set("a", "b")
+    redis_server.restart()
+    with redis_server.client() as client:
+        assert client.get("a") is None
+
+
+def test_the_factories_keep_the_invariants(alice: User) -> None:
+    node = factories.make_node(gpus=2)
+    run = factories.make_run(factories.make_job(alice, gpus=2), node)
+    assert run.gpu_uuids == ["GPU-alpha-0000", "GPU-alpha-0001"]
+    assert factories.free_gpus(node) == []
+    assert AllocationSlot.objects.count() == 2
