@@ -356,7 +356,9 @@ class Run(models.Model):
         self.__dict__.update({"state": new, **_plain(changes)})
         return True
 
-    def end(self, old: RunState, reason: EndReason, job_state: JobState, *, now: datetime, **changes: Any) -> bool:
+    def end(
+        self, old: RunState, reason: EndReason, job_state: JobState, *, now: datetime, actor: Any = None, **changes: Any
+    ) -> bool:
         """End the run, release its allocation and move its job to `job_state`, all in one transaction.
 
         Who may call: `jobs.finish` with proof that the container is gone, or a revocation of a PLACED run.
@@ -374,8 +376,9 @@ class Run(models.Model):
             Allocation.objects.filter(run=self, released_at=None).update(released_at=now)
             AllocationSlot.objects.filter(allocation__run=self, released_at=None).update(released_at=now)
             self.job.advance(
-                JOB_STATE_OF_RUN[old], job_state, run=self, event="ENDED", params={"reason": str(reason)}, **job_changes
-            )
+                JOB_STATE_OF_RUN[old], job_state, actor=actor, run=self, event="ENDED", params={"reason": str(reason)},
+                **job_changes,
+            )  # fmt: skip
         self.__dict__.update({"state": RunState.ENDED, **_plain(changes)})
         return True
 

@@ -116,7 +116,10 @@ def _send(name: str, task: str, arguments: list[int], job_id: str, *, coalesce: 
     try:
         if coalesce and not connection().set(_pending_key(), 1, nx=True, ex=10):
             return
-        queue(name).enqueue_call(task, args=arguments, job_id=job_id, result_ttl=0, failure_ttl=3600)
+        # The id is fresh each time: RQ deletes a finished job's hash, also when the same id is queued again.
+        queue(name).enqueue_call(
+            task, args=arguments, job_id=f"{job_id}-{uuid.uuid4().hex[:8]}", result_ttl=0, failure_ttl=3600
+        )
     except redis.RedisError as error:
         log.warning("could not enqueue %s on %s, a periodic pass will make up for it: %s", job_id, name, error)
 

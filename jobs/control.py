@@ -1,0 +1,99 @@
+"""What people may do to a job after submitting it. Each says whether anything changed; a second press is harmless."""
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from jobs.models import Job, Run
+from jobs.queues import send_stop, wake_scheduler
+from jobs.states import (
+    LIVE_RUNS,
+    WISH_STRENGTH,
+    EndReason,
+    JobState,
+    RunState,
+    Wish,
+    job_state_after,
+    reason_for_wish,
+)
+
+
+def cancel(job: Job, actor: Any) -> bool:
+    """End the job: at once while it waits, through STOPPING with its grace period while it runs."""
+    job.refresh_from_db()
+    reason = reason_for_wish(Wish.CANCEL, by_owner=actor is not None and actor.pk == job.owner_id)
+    if job.state in (JobState.QUEUED, JobState.HELD):
+        moved = job.advance(
+            JobState(job.state), JobState.CANCELLED, actor=actor, event="ENDED", params={"reason": str(reason)},
+            end_reason=reason, ended_at=timezone.now(), wait_reasons=[],
+        )  # fmt: skip
+        return moved or cancel(job, actor)  # it moved meanwhile: look again
+    run = job.current_run
+    if run is None or run.state == RunState.ENDED:
+        return False
+    if revoke(run, reason, actor):
+        return True
+    return wish(run, Wish.CANCEL, actor)
+
+
+def revoke(run: Run, reason: EndReason, actor: Any = None) -> bool:
+    """PLACED → ENDED: no engine call has been made, so nothing needs proof. False when it is past that."""
+    if run.state != RunState.PLACED:
+        return False
+    state = job_state_after(reason, requeues=0, max_requeues=1, held=run.job.is_held)
+    with transaction.atomic():
+        if not run.end(RunState.PLACED, reason, state, now=timezone.now(), actor=actor):
+            return False
+        transaction.on_commit(wake_scheduler, robust=True)
+    return True
+
+
+def wish(run: Run, wanted: Wish, actor: Any = None) -> bool:
+    """Raise a wish on a live run; a stronger one replaces a weaker. False when it changes nothing."""
+    weaker = [w for w, strength in WISH_STRENGTH.items() if strength < WISH_STRENGTH[wanted]]
+    with transaction.atomic():
+        live = Run.objects.filter(Q(wish="") | Q(wish__in=weaker), pk=run.pk, state__in=LIVE_RUNS)
+        if not live.update(wish=wanted, wish_by=actor, wish_at=timezone.now()):
+            return False
+        run.job.note("WISHED", actor=actor, run=run, wish=str(wanted))
+        node, pk = run.node.name, run.pk
+        transaction.on_commit(lambda: send_stop(node, pk), robust=True)
+    return True
+
+
+def hold(job: Job, actor: Any) -> bool:
+    """Keep a waiting job from starting: QUEUED → HELD. A user's and an admin's hold are two."""
+    field = _field_of_hold(job, actor)
+    with transaction.atomic():
+        if Job.objects.filter(pk=job.pk, state=JobState.HELD, **{field: False}).update(**{field: True}):
+            job.note("HELD", actor=actor, by=field.removeprefix("held_by_"))
+            return True
+        return job.advance(
+            JobState.QUEUED, JobState.HELD, actor=actor, event="HELD", params={"by": field.removeprefix("held_by_")},
+            wait_reasons=[{"code": field.upper()}], blocked_since=None, **{field: True},
+        )  # fmt: skip
+
+
+def release(job: Job, actor: Any) -> bool:
+    """Lift one's own hold; the job is QUEUED again, at its old place, once nobody holds it."""
+    field = _field_of_hold(job, actor)
+    other = "held_by_admin" if field == "held_by_user" else "held_by_user"
+    with transaction.atomic():
+        moved = Job.objects.filter(pk=job.pk, **{field: True, other: False}).exists() and job.advance(
+            JobState.HELD, JobState.QUEUED, actor=actor, event="RELEASED",
+            wait_reasons=[{"code": "NOT_LOOKED_AT"}], **{field: False},
+        )  # fmt: skip
+        if not moved:
+            lifted = Job.objects.filter(pk=job.pk, state=JobState.HELD, **{field: True}).update(**{field: False})
+            if lifted:
+                job.note("RELEASED", actor=actor, by=field.removeprefix("held_by_"))
+            return bool(lifted)
+        transaction.on_commit(wake_scheduler, robust=True)
+    return True
+
+
+def _field_of_hold(job: Job, actor: Any) -> str:
+    """Which of the two holds this actor sets and lifts: staff hold other people's jobs as admins."""
+    return "held_by_admin" if actor is None or (actor.is_staff and actor.pk != job.owner_id) else "held_by_user"

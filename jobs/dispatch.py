@@ -1,0 +1,158 @@
+"""One scheduling pass: snapshot → plan → commit → enqueue → announce.
+
+One pass at a time by a lease in the database; a second scheduler waits, or takes over when the lease runs
+out. Even two passes at once could not give a GPU twice: placing compares, swaps and has a constraint.
+"""
+
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import Max, Q, Sum
+from django.utils import timezone
+
+from gpus.availability import why_unavailable
+from gpus.models import GPU
+from gpus.models import Node as NodeRow
+from jobs import announce, quotas, snapshot, usage
+from jobs.models import Allocation, AllocationSlot, Cluster, Job, Run
+from jobs.policy import Placement, Plan, Reason, make_plan
+from jobs.queues import send_launch
+from jobs.states import JobState, RunState
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Result:
+    placed: int
+    waiting: int
+
+
+def run_pass(*, owner: str = "") -> Result | None:
+    """QUEUED jobs become PLACED, or learn why not. None when another scheduler has its turn."""
+    owner = owner or f"{socket.gethostname()}.{os.getpid()}"
+    now = timezone.now()
+    if not _take_lease(owner, now):
+        return None
+    try:
+        cluster = Cluster.get()
+        jobs = {job.pk: job for job in Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD])}
+        if not jobs:
+            return Result(placed=0, waiting=0)
+        plan = make_plan(snapshot.take(now, cluster=cluster))
+        runs = [run for placement in plan.placements if (run := _commit(placement)) is not None]
+        _write_reasons(jobs, plan, now)
+        return Result(placed=len(runs), waiting=len(plan.reasons))
+    finally:
+        _give_lease_back(owner)
+
+
+def _take_lease(owner: str, now: datetime) -> bool:
+    Cluster.get()
+    mine_or_free = Q(scheduler_owner=owner) | Q(scheduler_lease_until=None) | Q(scheduler_lease_until__lt=now)
+    until = now + timedelta(seconds=settings.SCHEDULER_LEASE)
+    return bool(
+        Cluster.objects.filter(mine_or_free, pk=1).update(
+            scheduler_owner=owner, scheduler_lease_until=until, last_pass_at=now
+        )
+    )
+
+
+def _give_lease_back(owner: str) -> None:
+    Cluster.objects.filter(pk=1, scheduler_owner=owner).update(scheduler_lease_until=None)
+
+
+def _commit(placement: Placement) -> Run | None:
+    """QUEUED → PLACED with a run and its allocation, or None when the picture was out of date: next pass."""
+    try:
+        with transaction.atomic():
+            run = _place(placement)
+            if run is not None:
+                node, pk = placement.node, run.pk
+                transaction.on_commit(lambda: send_launch(node, pk), robust=True)
+            return run
+    except IntegrityError as error:
+        log.info("job %d: its GPUs went elsewhere meanwhile: %s", placement.job, error)
+        return None
+
+
+def _place(placement: Placement) -> Run | None:
+    """Decide again under locks, by what is true now: quotas, room, GPUs, the job's own state."""
+    Cluster.objects.select_for_update().get(pk=1)  # all placing waits in line (on SQLite the transaction does that)
+    now = timezone.now()
+    node = NodeRow.objects.select_for_update().get(name=placement.node)
+    job = Job.objects.select_related("owner", "team").get(pk=placement.job)
+    gpus = list(GPU.objects.filter(uuid__in=placement.gpu_uuids, node=node))
+    if len(gpus) != job.gpus or any(why_unavailable(gpu, now) for gpu in gpus) or _over_quota(job, now):
+        return None
+    if not _has_room(node, job) or snapshot.why_closed(node, now) is not None:
+        return None
+    run = Run.objects.create(
+        job=job, node=node, placed_at=now, number=(job.runs.aggregate(n=Max("number"))["n"] or 0) + 1
+    )
+    allocation = Allocation.objects.create(
+        run=run, node=node, user_id=job.owner_id, team_id=job.team_id, gpus=job.gpus, millicpus=job.millicpus,
+        memory_mib=job.memory_mib, created_at=now,
+    )  # fmt: skip
+    AllocationSlot.objects.bulk_create(
+        AllocationSlot(allocation=allocation, gpu=gpu, slot=slot) for gpu in gpus for slot in range(gpu.slots)
+    )
+    moved = job.advance(
+        JobState.QUEUED, JobState.PLACED, run=run, event="PLACED", wait_reasons=[], blocked_since=None,
+        params={"node": node.name, "gpus": [gpu.index for gpu in gpus]},
+    )  # fmt: skip
+    if not moved:
+        transaction.set_rollback(True)  # cancelled or held meanwhile: nothing of this may stay
+        return None
+    return run
+
+
+def _over_quota(job: Job, now: datetime) -> bool:
+    limits = usage.user_limits([job.owner])[job.owner_id], usage.team_limits([job.team])[job.team_id]
+    levels = []
+    for field, pk, limit in (("user", job.owner_id, limits[0]), ("team", job.team_id, limits[1])):
+        budgets = [pk] if limit.gpu_seconds is not None else []
+        levels.append((limit, usage.usages(field, [pk], now, budgets=budgets)[pk]))
+    return bool(quotas.never(job, *limits) or quotas.start(job, *levels))
+
+
+def _has_room(node: NodeRow, job: Job) -> bool:
+    used = Allocation.objects.filter(node=node, released_at=None).aggregate(c=Sum("millicpus"), m=Sum("memory_mib"))
+    return (
+        job.millicpus + (used["c"] or 0) <= node.millicpus - node.reserved_millicpus
+        and job.memory_mib + (used["m"] or 0) <= node.memory_mib - node.reserved_memory_mib
+    )
+
+
+def _write_reasons(jobs: dict[int, Job], plan: Plan, now: datetime) -> None:
+    """Write only what changed, in one transaction."""
+    with transaction.atomic():
+        for pk, reasons in plan.reasons.items():
+            job = jobs.get(pk)
+            if job is None:
+                continue
+            since = (job.blocked_since or now) if pk in plan.blocked else None
+            if _same(job.wait_reasons, reasons) and job.blocked_since == since:
+                continue
+            Job.objects.filter(pk=pk, state__in=[JobState.QUEUED, JobState.HELD]).update(
+                wait_reasons=list(reasons), blocked_since=since
+            )
+            announce.job_changed(pk)
+
+
+def _same(stored: list[Reason], reasons: tuple[Reason, ...]) -> bool:
+    return stored == list(reasons)
+
+
+def resend_lost_starts(now: datetime) -> int:
+    """Enqueue again the start of each run that was placed a while ago and not taken up: its message was lost."""
+    late = now - timedelta(seconds=settings.START_RESEND)
+    runs = Run.objects.filter(state=RunState.PLACED, placed_at__lt=late).select_related("node")
+    for run in runs:
+        send_launch(run.node.name, run.pk)
+    return len(runs)

@@ -1,0 +1,89 @@
+"""Why a run ended, from a table: who asked, the OOM flag, the exit code, what the host did, in that order. Pure.
+
+Neither 137 nor the OOM flag decides alone: a kill by hand also gives 137, and a child's OOM leaves the
+flag on a parent that goes on and exits 0.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from jobs.states import EndReason, Wish, reason_for_wish
+
+SIGKILLED, SIGTERMED = 137, 143
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known at the end. Times are those of the host."""
+
+    exit_code: int | None  # None: the container is gone, its code with it
+    oom_killed: bool
+    finished_at: datetime | None
+    wish: Wish | None
+    wish_by_owner: bool
+    signalled_at: datetime | None  # when we sent SIGTERM
+    engine_restarted: bool = False
+    host_rebooted: bool = False
+    gpu_lost: bool = False
+
+
+def decide(facts: Facts) -> EndReason:
+    """The one reason. A wish counts only once its signal was sent, and not for a run that had ended before."""
+    if facts.wish is not None and facts.signalled_at is not None and not _ended_before(facts):
+        return reason_for_wish(facts.wish, by_owner=facts.wish_by_owner)
+    if facts.exit_code is None:
+        return EndReason.KILLED_EXTERNALLY
+    if facts.exit_code == 0:
+        return EndReason.COMPLETED
+    if facts.host_rebooted:
+        return EndReason.HOST_REBOOT
+    if facts.exit_code in (SIGKILLED, SIGTERMED) and facts.engine_restarted:
+        return EndReason.HOST_DAEMON_RESTART
+    if facts.exit_code == SIGKILLED:
+        return EndReason.OOM_KILLED if facts.oom_killed else EndReason.KILLED_EXTERNALLY
+    return EndReason.GPU_LOST if facts.gpu_lost else EndReason.EXIT_CODE
+
+
+def _ended_before(facts: Facts) -> bool:
+    return (
+        facts.exit_code is not None
+        and facts.finished_at is not None
+        and facts.signalled_at is not None
+        and facts.finished_at < facts.signalled_at
+    )
+
+
+# What runc and the engine say when a start fails; the exit code they leave is 126, 127 or 128.
+_START_FAILURES: tuple[tuple[re.Pattern[str], EndReason], ...] = (
+    (re.compile(r"nvidia|cdi device|unresolvable cdi|gpu", re.I), EndReason.GPU_START_FAILED),
+    (re.compile(r"exec format error", re.I), EndReason.ARCHITECTURE),
+    (re.compile(r"no space left on device", re.I), EndReason.DISK_FULL),
+    (re.compile(r"permission denied", re.I), EndReason.COMMAND_NOT_EXECUTABLE),
+    (re.compile(r"executable file not found|no such file or directory|not found", re.I), EndReason.COMMAND_NOT_FOUND),
+)
+
+
+def of_failed_start(words: str, exit_code: int | None, *, has_gpus: bool) -> EndReason:
+    """Why the engine refused to start a container, from its own words and the code it left."""
+    for pattern, reason in _START_FAILURES:
+        if reason is EndReason.GPU_START_FAILED and not (has_gpus and _is_gpu_trouble(words)):
+            continue
+        if pattern.search(words):
+            return reason
+    if exit_code == 127:
+        return EndReason.COMMAND_NOT_FOUND
+    if exit_code == 126:
+        return EndReason.COMMAND_NOT_EXECUTABLE
+    return EndReason.GPU_START_FAILED if has_gpus and "hook" in words else EndReason.CREATE_FAILED
+
+
+def _is_gpu_trouble(words: str) -> bool:
+    """Told apart from a user's command that only has such a word in its name."""
+    return bool(
+        re.search(
+            r"nvidia-container|could not select device driver|prestart hook|running hook|cdi device|unknown device",
+            words,
+            re.I,
+        )
+    )

@@ -1,0 +1,48 @@
+"""What would happen if the button were pressed: asked of the same policy that decides later."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from django.utils import timezone
+
+from jobs import quotas, snapshot, usage
+from jobs.models import Cluster, Team
+from jobs.policy import Reason, make_plan, order
+from jobs.quotas import Refusal
+from jobs.request import JobRequest
+from jobs.submit import build
+
+NEVER = frozenset(
+    {"NO_GPU_MODEL", "NO_GPU_MEMORY", "TOO_LARGE_GPUS", "TOO_LARGE_CPUS", "TOO_LARGE_MEMORY", "TOO_LARGE_TOGETHER"}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """`verdict`: starts now on `node`; waits for `reasons` at `position` of the queue; or never, and why."""
+
+    verdict: Literal["now", "waits", "never"]
+    node: str = ""
+    reasons: tuple[Reason, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    position: int = 0
+
+
+def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
+    """Plan with the job as if it were in the queue; nothing is stored. The request must have no problems."""
+    limits = usage.user_limits([owner])[owner.pk], usage.team_limits([team])[team.pk]
+    refusals = tuple(quotas.never(request, *limits))
+    job = build(request, owner=owner, team=team)
+    picture = snapshot.take(timezone.now(), cluster=Cluster.get(), extra=[job])
+    plan = make_plan(picture)
+    placed = next((p for p in plan.placements if p.job == 0), None)
+    if placed is not None and not refusals:
+        return Preview(verdict="now", node=placed.node)
+    reasons = plan.reasons.get(0, ())
+    if refusals or any(reason["code"] in NEVER for reason in reasons):
+        refused = {refusal.code for refusal in refusals}
+        rest = tuple(reason for reason in reasons if reason["code"] not in refused)
+        return Preview(verdict="never", reasons=rest, refusals=refusals)
+    ahead = {p.job for p in plan.placements}
+    still = [w.id for w in order.in_order(picture.waiting) if w.id not in ahead and not w.held_by]
+    return Preview(verdict="waits", reasons=reasons, position=still.index(0) + 1)

@@ -1,0 +1,138 @@
+"""Take a request in: checked, admitted against the quotas in a transaction, stored, announced. Never lost, never twice."""
+
+import uuid
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from jobs import quotas, secretbox, usage
+from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Team
+from jobs.quotas import Refusal
+from jobs.queues import wake_scheduler
+from jobs.request import JobRequest, Problem
+
+
+class Refused(Exception):
+    """The request can't be taken. `refusals` name quotas with numbers, `problems` what is wrong with the fields."""
+
+    def __init__(self, refusals: Sequence[Refusal] = (), problems: Sequence[Problem] = ()) -> None:
+        super().__init__("; ".join([r.code for r in refusals] + [p.code for p in problems]))
+        self.refusals = list(refusals)
+        self.problems = list(problems)
+
+
+def submit(request: JobRequest, *, owner: Any, team: Team, submission: uuid.UUID) -> Job:
+    """Store the job as QUEUED and wake the scheduler. The same submission of the same owner gives the same job.
+
+    Raises Refused, with everything that is wrong at once, before anything is stored.
+    """
+    existing = Job.objects.filter(owner=owner, submission=submission).first()
+    if existing is not None:
+        return existing
+    check(request, owner=owner, team=team)
+    with transaction.atomic():
+        # Jobs of one user and of one team are admitted one after another, so that two can't both be the last.
+        type(owner).objects.select_for_update().get(pk=owner.pk)
+        Team.objects.select_for_update().get(pk=team.pk)
+        existing = Job.objects.filter(owner=owner, submission=submission).first()
+        if existing is not None:
+            return existing
+        _admit(owner, team)
+        job = _store(request, owner, team, submission)
+        transaction.on_commit(wake_scheduler, robust=True)
+    return job
+
+
+def check(request: JobRequest, *, owner: Any, team: Team) -> None:
+    """Raise Refused for whatever no waiting would mend: wrong fields, rights, and limits below the request itself."""
+    problems = [*request.problems(), *_rights(request, owner, team)]
+    limits = usage.user_limits([owner])[owner.pk], usage.team_limits([team])[team.pk]
+    refusals = quotas.never(request, *limits)
+    if problems or refusals:
+        raise Refused(refusals, problems)
+
+
+def _rights(request: JobRequest, owner: Any, team: Team) -> list[Problem]:
+    """What this person may not ask for."""
+    problems = []
+    if not Membership.objects.filter(team=team, user=owner).exists():
+        problems.append(Problem(field="team", code="NOT_IN_TEAM", params={"team": team.name}))
+    if request.limit_seconds is None and not owner.may_run_unlimited:
+        problems.append(Problem(field="limit_seconds", code="NO_LIMIT_FORBIDDEN"))
+    if not image_allowed(request.image, Cluster.get().image_patterns):
+        problems.append(Problem(field="image", code="IMAGE_NOT_ALLOWED", params={"image": request.image}))
+    if request.mounts and owner.may_run_as_root:
+        problems.append(Problem(field="mounts", code="MOUNTS_AS_ROOT"))
+    allowed = set(allowed_mounts(team).values_list("pk", flat=True))
+    if not set(request.mounts) <= allowed:
+        problems.append(Problem(field="mounts", code="MOUNT_NOT_ALLOWED"))
+    return problems
+
+
+def image_allowed(image: str, patterns: str) -> bool:
+    """Whether an admin's list (one shell pattern a line; empty allows all) has the image, by its full name."""
+    lines = [line.strip() for line in patterns.splitlines() if line.strip()]
+    full = full_image_name(image)
+    return not lines or any(fnmatchcase(full, full_image_name(line)) for line in lines)
+
+
+def full_image_name(image: str) -> str:
+    """The name as the engine reads it: Docker Hub's `library/` and host, and the tag, are implied."""
+    first, slash, _rest = image.partition("/")
+    if not slash:
+        image = f"docker.io/library/{image}"
+    elif not ("." in first or ":" in first or first in ("localhost", "*")):
+        image = f"docker.io/{image}"
+    last = image.rpartition("/")[2]
+    return image if ":" in last or "@" in last or last.endswith("*") else f"{image}:latest"
+
+
+def allowed_mounts(team: Team) -> Any:
+    """The mounts that jobs of this team may ask for."""
+    return (Mount.objects.filter(teams=None) | Mount.objects.filter(teams=team)).distinct()
+
+
+def _admit(owner: Any, team: Team) -> None:
+    now = timezone.now()
+    refusals = quotas.admit(
+        (usage.user_limits([owner])[owner.pk], usage.usages("user", [owner.pk], now)[owner.pk]),
+        (usage.team_limits([team])[team.pk], usage.usages("team", [team.pk], now)[team.pk]),
+    )
+    if refusals:
+        raise Refused(refusals)
+
+
+def _store(request: JobRequest, owner: Any, team: Team, submission: uuid.UUID) -> Job:
+    job = build(request, owner=owner, team=team)
+    job.submission = submission
+    job.save()
+    if request.mounts:
+        job.mounts.set(request.mounts)
+    JobEvent.objects.create(job=job, kind="SUBMITTED", new_state=job.state, actor=owner)
+    return job
+
+
+def build(request: JobRequest, *, owner: Any, team: Team) -> Job:
+    """The job as it would be stored, unsaved: also what a preview plans with."""
+    plain = {name: value for name, value in request.environment if name not in request.secret_names}
+    sealed = {name: secretbox.seal(value) for name, value in request.environment if name in request.secret_names}
+    now = timezone.now()
+    return Job(
+        owner=owner, team=team, name=request.name.strip(), image=request.image, command_kind=request.command_kind,
+        script=request.script, entrypoint=list(request.entrypoint), arguments=list(request.arguments),
+        gpus=request.gpus, gpu_model=request.gpu_model, gpu_memory_mib=request.gpu_memory_mib,
+        millicpus=request.millicpus, memory_mib=request.memory_mib, shm_mib=request.shm_mib,
+        limit_seconds=request.limit_seconds, grace_seconds=request.grace_seconds, priority=request.priority,
+        environment=plain, secrets_encrypted=sealed, start_after=request.start_after,
+        cloned_from_id=request.cloned_from, created_at=now, queued_at=now,
+    )  # fmt: skip
+
+
+def default_limit(owner: Any) -> int:
+    """The time limit to suggest: the default, or the longest this user may have."""
+    longest = usage.user_limits([owner])[owner.pk].limit_seconds
+    return min(settings.DEFAULT_LIMIT_SECONDS, longest or settings.DEFAULT_LIMIT_SECONDS)
