@@ -77,7 +77,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Container:
-    """What inspect says. `exit_code` is None until it has ended; times are aware, UTC."""
+    """What inspect says. `exit_code` is None until it has ended or failed to start; times are aware, UTC."""
 
     id: str
     name: str
@@ -302,7 +302,8 @@ def ensure_network(name: str, bridge: str) -> None:
 
 def _container(data: dict[str, Any]) -> Container:
     state = data["State"]
-    ended = state["Status"] in ("exited", "dead")
+    # A failed start leaves 126, 127 or 128 in a container that stays `created`.
+    ended = state["Status"] in ("exited", "dead") or (state["Status"] == "created" and state["ExitCode"] != 0)
     return Container(
         id=data["Id"], name=data["Name"].lstrip("/"), labels=data["Config"].get("Labels") or {},
         status=state["Status"], pid=state.get("Pid") or 0, exit_code=state["ExitCode"] if ended else None,

@@ -26,12 +26,15 @@ class Facts:
     engine_restarted: bool = False
     host_rebooted: bool = False
     gpu_lost: bool = False
+    grant_mismatch: bool = False  # it got other GPUs than it was allotted, and was killed for that
 
 
 def decide(facts: Facts) -> EndReason:
     """The one reason. A wish counts only once its signal was sent, and not for a run that had ended before."""
     if facts.wish is not None and facts.signalled_at is not None and not _ended_before(facts):
         return reason_for_wish(facts.wish, by_owner=facts.wish_by_owner)
+    if facts.grant_mismatch:
+        return EndReason.GPU_START_FAILED
     if facts.exit_code is None:
         return EndReason.KILLED_EXTERNALLY
     if facts.exit_code == 0:

@@ -142,3 +142,9 @@ def is_reserved(name: str) -> bool:
     """Whether only Dockyard may set this variable: what decides which GPUs a container sees, in any case."""
     upper = name.strip().upper()
     return upper in RESERVED_NAMES or upper.startswith(RESERVED_PREFIXES)
+
+
+def registry_of(image: str) -> str:
+    """The registry that an image name means: `docker.io` where it names none."""
+    first, slash, _rest = image.partition("/")
+    return first if slash and ("." in first or ":" in first or first == "localhost") else "docker.io"

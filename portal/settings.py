@@ -110,6 +110,8 @@ try:
     ENGINE_TIMEOUT = _seconds("ENGINE_TIMEOUT", 60)
     PULL_TIMEOUT = _seconds("PULL_TIMEOUT", 3600)
     PULL_RETRY = _seconds("PULL_RETRY", 30)  # after a registry's rate limit
+    KILL_SETTLE = _seconds("KILL_SETTLE", 2)  # after a kill from outside: was it the engine going down?
+    START_TIMEOUT = _seconds("START_TIMEOUT", 600)  # for everything of a start but the pull
     KILL_STUCK_AFTER = _seconds("KILL_STUCK_AFTER", 30)
     SAMPLE_PERIOD = _seconds("SAMPLE_PERIOD", 1)
     SAMPLE_FRESH = _seconds("SAMPLE_FRESH", 20)  # an older reading makes a GPU unknown, which is busy

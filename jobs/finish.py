@@ -1,0 +1,126 @@
+"""End a run, on proof that its container is gone: the log first, then state, allocation and job in one transaction."""
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from jobs import containers, endings, mail
+from jobs.begin import become_running
+from jobs.models import Run
+from jobs.queues import wake_scheduler
+from jobs.states import EndReason, JobState, RunState, job_state_after
+
+log = logging.getLogger(__name__)
+
+
+class LogKeeper(Protocol):
+    """What `finish` needs of the agent's follower."""
+
+    def finish(self, run_id: int, container_id: str, timeout: float) -> None: ...
+
+    def discard(self, run_id: int) -> None: ...
+
+
+def finish(run_id: int, logs: LogKeeper, *, engine_lost_at: Callable[[], datetime | None] = lambda: None) -> bool:
+    """RUNNING, STOPPING or STARTING → ENDED, when inspect says that the container has ended or is gone.
+
+    `engine_lost_at` tells when the engine last went away. False when there is no proof, or nothing to
+    do. May be repeated.
+    """
+    run = Run.objects.select_related("job__owner", "node").filter(pk=run_id).first()
+    if run is None or run.state in (RunState.ENDED, RunState.PLACED):
+        return False
+    container = containers.inspect(run.container_id or run.container_name)
+    if container is None:
+        return _finish_vanished(run, logs)
+    if not container.has_ended:
+        return False
+    if run.state == RunState.STARTING:
+        become_running(run, container)  # it ended before its start was written down: no state is skipped
+    logs.finish(run.pk, container.id, timeout=settings.ENGINE_TIMEOUT)
+    run.refresh_from_db()
+    if container.exit_code in (endings.SIGKILLED, endings.SIGTERMED) and not run.wish and not container.oom_killed:
+        time.sleep(settings.KILL_SETTLE)  # an engine that shuts down kills its containers first, then goes away
+    reason = endings.decide(_facts(run, container, engine_lost_at()))
+    ended = _end(
+        run, reason, exit_code=container.exit_code, oom_killed=container.oom_killed, engine_message=container.error
+    )
+    containers.remove(container.id)
+    logs.discard(run.pk)
+    return ended
+
+
+def _finish_vanished(run: Run, logs: LogKeeper) -> bool:
+    """A container that is gone: proof only from the engine that the run was started on."""
+    if run.state == RunState.STARTING or run.engine_id != containers.engine().id:
+        return False  # a start is repeated by `reconcile`; another engine knows nothing of it
+    logs.finish(run.pk, run.container_id, timeout=settings.ENGINE_TIMEOUT)
+    run.refresh_from_db()
+    facts = _facts(run, None, None)
+    ended = _end(run, endings.decide(facts), exit_code=None, engine_message="the container was removed")
+    logs.discard(run.pk)
+    return ended
+
+
+def _facts(
+    run: Run, container: containers.Container | None, engine_lost_at: datetime | None
+) -> endings.Facts:
+    finished = container.finished_at if container else None
+    started = run.started_at
+    return endings.Facts(
+        exit_code=container.exit_code if container else None,
+        oom_killed=bool(container and container.oom_killed),
+        finished_at=finished,
+        wish=run.wished,
+        wish_by_owner=run.wish_by_id == run.job.owner_id,
+        signalled_at=run.stopping_at,
+        engine_restarted=bool(started and engine_lost_at and started < engine_lost_at),
+        host_rebooted=bool(started and started < boot_time()),
+        gpu_lost=any(warning["code"] == "GPU_LOST" for warning in run.warnings),
+        grant_mismatch=bool(run.granted.get("mismatch")),
+    )
+
+
+def boot_time() -> datetime:
+    """When this host booted, from /proc/stat."""
+    for line in Path("/proc/stat").read_text().splitlines():
+        if line.startswith("btime "):
+            return datetime.fromtimestamp(int(line.split()[1]), UTC)
+    return datetime.min.replace(tzinfo=UTC)
+
+
+def _end(run: Run, reason: EndReason, **facts: object) -> bool:
+    """Write the end down from whatever live state the run is in; wake who waits for the room."""
+    for _attempt in range(3):
+        state = _next_job_state(run, reason)
+        with transaction.atomic():
+            if run.end(RunState(run.state), reason, state, now=timezone.now(), **facts):
+                transaction.on_commit(wake_scheduler, robust=True)
+                job_id = run.job_id
+                if state not in (JobState.QUEUED, JobState.HELD):
+                    transaction.on_commit(lambda: mail.job_ended(job_id), robust=True)
+                return True
+        run.refresh_from_db()
+        if run.state == RunState.ENDED:
+            return False
+    return False
+
+
+def _next_job_state(run: Run, reason: EndReason) -> JobState:
+    job = run.job
+    return job_state_after(reason, requeues=job.requeues, max_requeues=settings.MAX_REQUEUES, held=job.is_held)
+
+
+def end_without_container(run: Run, reason: EndReason, words: str) -> bool:
+    """STARTING → ENDED: nothing of it runs, and the caller has looked."""
+    run.refresh_from_db()
+    if run.state != RunState.STARTING:
+        return False
+    return _end(run, reason, exit_code=run.exit_code, engine_message=words[:4000], log_complete=True)

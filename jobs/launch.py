@@ -1,0 +1,180 @@
+"""Make a run start: PLACED → STARTING → RUNNING, or ENDED with the reason why not.
+
+Runs as an RQ task on the run's node and may be repeated at any point: each step looks first. A lock file
+lets one process at a time act on a run; the kernel frees it when that process dies.
+"""
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.conf import settings
+from django.utils import timezone
+
+from jobs import containers, endings, firewall, follow, mounts, secretbox, workspace
+from jobs.begin import become_running
+from jobs.containerspec import AllocationEmpty, RunFacts, build
+from jobs.finish import end_without_container
+from jobs.models import Job, Run
+from jobs.states import EndReason, RunState, reason_for_wish
+
+log = logging.getLogger(__name__)
+
+IMAGE_ERRORS: tuple[tuple[type[Exception], EndReason], ...] = (
+    (containers.ImageMissing, EndReason.IMAGE_NOT_FOUND),
+    (containers.ImageForbidden, EndReason.IMAGE_AUTH),
+    (containers.ImageRateLimited, EndReason.IMAGE_RATE_LIMITED),
+)
+
+
+class CannotStart(Exception):
+    """The run can't start: `reason` decides what becomes of the job; str() is the engine's words, or ours."""
+
+    def __init__(self, reason: EndReason, words: str = "") -> None:
+        super().__init__(words)
+        self.reason = reason
+
+
+def launch(run_id: int) -> None:
+    """Do whatever is still to be done until the run is RUNNING. A missing or ended run is dropped quietly."""
+    with lock(run_id) as locked:
+        run = Run.objects.select_related("job__owner", "job__team", "node").filter(pk=run_id).first()
+        if not locked or run is None or run.node.name != settings.NODE_NAME:
+            return
+        try:
+            if _enter_starting(run) and not _heed_wish(run):
+                _start(run)
+        except CannotStart as error:
+            _clean_up(run)
+            end_without_container(run, error.reason, str(error))
+        except containers.EngineUnavailable as error:
+            log.warning("run %d: the engine did not answer, to be tried again: %s", run_id, error)
+
+
+@contextmanager
+def lock(run_id: int) -> Iterator[bool]:
+    """Whether this process is the one that acts on the run now."""
+    folder = settings.SPOOL_DIR / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    fd = os.open(folder / f"{run_id}", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(fd)
+
+
+def forget_lock(run_id: int) -> None:
+    """Remove the lock file of a run that has ended."""
+    (settings.SPOOL_DIR / "locks" / f"{run_id}").unlink(missing_ok=True)
+
+
+def _enter_starting(run: Run) -> bool:
+    """PLACED → STARTING. True when the run is STARTING, also from an earlier try."""
+    if run.state == RunState.PLACED:
+        owner = run.job.owner
+        return run.advance(
+            RunState.PLACED, RunState.STARTING, starting_at=timezone.now(), engine_id=run.node.engine_id,
+            uid=owner.run_uid, gid=owner.run_gid, progress={"code": "CREATING"},
+        )  # fmt: skip
+    return run.state == RunState.STARTING
+
+
+def _heed_wish(run: Run) -> bool:
+    """End a run that somebody wished away before its container started. True when it did."""
+    run.refresh_from_db(fields=["wish", "wish_by", "state"])
+    wished = run.wished
+    if wished is None:
+        return False
+    _clean_up(run)
+    by_owner = run.wish_by_id == run.job.owner_id
+    end_without_container(run, reason_for_wish(wished, by_owner=by_owner), "")
+    return True
+
+
+def _start(run: Run) -> None:
+    existing = containers.inspect(run.container_name)
+    if existing is None or existing.status == "created":
+        container_id = existing.id if existing else _create(run)
+        if container_id is None:
+            return
+        follow.request_attach(run.pk, container_id, timeout=settings.ATTACH_TIMEOUT)
+        if _heed_wish(run):
+            return
+        _start_container(run, container_id)
+        existing = containers.inspect(container_id)
+    if existing is not None:
+        become_running(run, existing)
+
+
+def _create(run: Run) -> str | None:
+    """The id of the run's container; None while the agent pulls the image, after which this task comes again."""
+    image = containers.image(run.job.image)
+    if image is None:
+        Run.objects.filter(pk=run.pk, state=RunState.STARTING).exclude(progress__code="PULL_RETRY").update(
+            progress={"code": "PULLING", "image": run.job.image}
+        )
+        return None
+    try:
+        workspace.prepare(run.job, uid=run.uid or 0, gid=run.gid or 0)
+        config = build(_facts(run, image))
+        return containers.create(run.container_name, config)
+    except AllocationEmpty as error:
+        raise CannotStart(EndReason.CREATE_FAILED, f"ALLOCATION_EMPTY: {error}") from error
+    except (mounts.Refused, OSError) as error:
+        raise CannotStart(EndReason.CREATE_FAILED, str(error)) from error
+    except secretbox.Unreadable as error:
+        raise CannotStart(EndReason.CREATE_FAILED, str(error)) from error
+    except containers.EngineRefused as error:
+        raise CannotStart(_why_no_create(error), str(error)) from error
+
+
+def _why_no_create(error: containers.EngineRefused) -> EndReason:
+    for kind, reason in IMAGE_ERRORS:
+        if isinstance(error, kind):
+            return reason
+    return EndReason.DISK_FULL if "no space left" in str(error) else EndReason.CREATE_FAILED
+
+
+def _facts(run: Run, image: containers.Image) -> RunFacts:
+    job = run.job
+    return RunFacts(
+        installation=settings.INSTALLATION, job=job.pk, run=run.pk, attempt=run.number, image=job.image,
+        image_variables=frozenset(image.environment), image_working_dir=image.working_dir,
+        command_kind=job.command_kind, script=job.script, entrypoint=tuple(job.entrypoint),
+        arguments=tuple(job.arguments), environment=_environment(job), gpus_asked=job.gpus,
+        gpu_uuids=tuple(run.gpu_uuids), injection=settings.GPU_INJECTION, uid=run.uid or 0, gid=run.gid or 0,
+        millicpus=job.millicpus, memory_mib=job.memory_mib, shm_mib=job.shm_mib, pids=settings.PIDS_LIMIT,
+        workspace=str(workspace.of_user(job.owner_id)), binds=mounts.binds(job),
+        network=firewall.NETWORK if settings.JOB_NETWORK == "isolated" else "none",
+        log_limit_bytes=settings.LOG_LIMIT_BYTES,
+    )  # fmt: skip
+
+
+def _environment(job: Job) -> dict[str, str]:
+    opened = {name: secretbox.open_(token) for name, token in job.secrets_encrypted.items()}
+    return {**job.environment, **opened}
+
+
+def _start_container(run: Run, container_id: str) -> None:
+    try:
+        containers.start(container_id)
+    except containers.EngineRefused as error:
+        left = containers.inspect(container_id)
+        code = left.exit_code if left else None
+        Run.objects.filter(pk=run.pk).update(exit_code=code, container_id=container_id)
+        reason = endings.of_failed_start(str(error), code, has_gpus=run.job.gpus > 0)
+        raise CannotStart(reason, str(error)) from error
+
+
+def _clean_up(run: Run) -> None:
+    """Remove what an unsuccessful start left behind, once it is ours and not running."""
+    container = containers.inspect(run.container_name)
+    if container is not None and container.run_id == run.pk and not container.is_running:
+        containers.remove(container.id)

@@ -1,0 +1,39 @@
+"""`manage.py scheduler`: places jobs. Any number may run; one at a time has its turn."""
+
+import logging
+import threading
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.db import DatabaseError, close_old_connections
+from django.utils import timezone
+
+from jobs import dispatch, queues
+
+log = logging.getLogger(__name__)
+
+
+class Command(BaseCommand):
+    help = "Run the scheduler: a worker on the queue `scheduler`, and a pass every SCHEDULER_PERIOD."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        threading.Thread(target=_passes, name="passes", daemon=True).start()
+        queues.work("scheduler")
+
+
+def _passes() -> None:
+    """The timer: whatever Redis holds or has lost, a pass comes."""
+    pause = threading.Event()
+    while True:
+        close_old_connections()
+        try:
+            dispatch.run_pass()
+            dispatch.resend_lost_starts(timezone.now())
+        except DatabaseError as error:
+            log.warning("a pass failed, the next one comes: %s", error)
+        except Exception:
+            log.exception("a pass failed")
+        finally:
+            close_old_connections()
+        pause.wait(settings.SCHEDULER_PERIOD)

@@ -1,0 +1,111 @@
+"""Bring images to this host for runs that wait for them, one pull an image, its progress shown on each."""
+
+import logging
+import threading
+import time
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import close_old_connections
+from django.utils import timezone
+
+from jobs import announce, containers, secretbox
+from jobs.finish import end_without_container
+from jobs.models import RegistryLogin, Run
+from jobs.queues import send_launch
+from jobs.request import registry_of
+from jobs.states import EndReason, RunState
+
+log = logging.getLogger(__name__)
+WRITE_PERIOD = 1.0
+
+
+class Pulls:
+    """The pulls under way on this host. Runs in the agent; `look` is called by its timer."""
+
+    def __init__(self) -> None:
+        self._threads: dict[str, threading.Thread] = {}
+
+    def look(self, now: datetime) -> None:
+        """Begin the pulls that runs wait for; send wished-away ones to their end; give up on those too long."""
+        for run in _waiting():
+            if run.wish:
+                send_launch(run.node.name, run.pk)
+            elif run.starting_at and now - run.starting_at > timedelta(seconds=settings.PULL_TIMEOUT):
+                end_without_container(run, EndReason.PULL_FAILED, "the pull took longer than PULL_TIMEOUT")
+            elif _is_due(run, now):
+                self._begin(run.job.image)
+
+    def _begin(self, image: str) -> None:
+        thread = self._threads.get(image)
+        if thread is None or not thread.is_alive():
+            self._threads[image] = threading.Thread(target=_pull, args=(image,), name=f"pull {image}", daemon=True)
+            self._threads[image].start()
+
+
+def _waiting(image: str | None = None) -> list[Run]:
+    """This node's runs that wait for an image."""
+    runs = Run.objects.filter(node__name=settings.NODE_NAME, state=RunState.STARTING).select_related("job", "node")
+    if image is not None:
+        runs = runs.filter(job__image=image)
+    return [run for run in runs if run.progress.get("code") in ("PULLING", "PULL_RETRY")]
+
+
+def _is_due(run: Run, now: datetime) -> bool:
+    return run.progress["code"] == "PULLING" or now >= datetime.fromisoformat(run.progress["at"])
+
+
+def _pull(image: str) -> None:
+    close_old_connections()
+    try:
+        containers.pull(image, _login(image), _Progress(image))
+    except containers.ImageRateLimited as error:
+        log.warning("pull of %s: the registry's rate limit: %s", image, error)
+        _write(image, {"code": "PULL_RETRY", "at": (timezone.now() + timedelta(seconds=settings.PULL_RETRY)).isoformat()})
+    except containers.EngineRefused as error:
+        reason = _reason(error)
+        for run in _waiting(image):
+            end_without_container(run, reason, str(error))
+    except (containers.EngineUnavailable, secretbox.Unreadable) as error:
+        log.warning("pull of %s failed, to be tried again: %s", image, error)
+    else:
+        for run in _waiting(image):
+            send_launch(run.node.name, run.pk)
+    finally:
+        close_old_connections()
+
+
+def _reason(error: containers.EngineRefused) -> EndReason:
+    if isinstance(error, containers.ImageMissing):
+        return EndReason.IMAGE_NOT_FOUND
+    if isinstance(error, containers.ImageForbidden):
+        return EndReason.IMAGE_AUTH
+    return EndReason.DISK_FULL if "no space left" in str(error) else EndReason.PULL_FAILED
+
+
+def _login(image: str) -> dict[str, str] | None:
+    """The admin's log-in for the image's registry, opened for this one call."""
+    row = RegistryLogin.objects.filter(registry=registry_of(image)).first()
+    if row is None:
+        return None
+    return {"username": row.username, "password": secretbox.open_(row.password_encrypted)}
+
+
+class _Progress:
+    """Writes the bytes so far to each waiting run, about once a second."""
+
+    def __init__(self, image: str) -> None:
+        self.image = image
+        self.written_at = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() - self.written_at < WRITE_PERIOD:
+            return
+        self.written_at = time.monotonic()
+        _write(self.image, {"code": "PULLING", "image": self.image, "done_bytes": done, "total_bytes": total})
+
+
+def _write(image: str, progress: dict[str, object]) -> None:
+    for run in _waiting(image):
+        if Run.objects.filter(pk=run.pk, state=RunState.STARTING).update(progress=progress):
+            announce.job_changed(run.job_id)

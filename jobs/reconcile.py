@@ -1,0 +1,96 @@
+"""Compare the containers of this host with the rows of the database, and adopt, finish, stop or report.
+
+Runs at the agent's start, every RECONCILE_PERIOD, and after the engine was away. Each step may be repeated.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from django.conf import settings
+from django.utils import timezone
+
+from jobs import containers
+from jobs.control import revoke
+from jobs.finish import LogKeeper, end_without_container
+from jobs.launch import forget_lock, lock
+from jobs.models import Run
+from jobs.queues import send_launch
+from jobs.states import EndReason, RunState
+
+log = logging.getLogger(__name__)
+
+
+class Follower(LogKeeper, Protocol):
+    """What reconciliation needs of the agent's follower."""
+
+    def adopt(self, run_id: int, container_id: str) -> None: ...
+
+    def active_runs(self) -> set[int]: ...
+
+
+def reconcile(follower: Follower, finish: Callable[[int], None]) -> None:
+    """One pass over this host. `finish` is given each run whose container is to be looked at for its end."""
+    now = timezone.now()
+    # Rows first: a run that is placed after this, and its container, wait for the next pass.
+    runs = {
+        run.pk: run
+        for run in Run.objects.filter(node__name=settings.NODE_NAME).exclude(state=RunState.ENDED).select_related(
+            "job", "node"
+        )
+    }  # fmt: skip
+    found = {c.run_id: c for c in containers.ours() if c.run_id is not None}
+    for run in runs.values():
+        _reconcile_run(run, found.get(run.pk), follower, finish, now)
+    for run_id, container in found.items():
+        if run_id not in runs:
+            _reconcile_stray(run_id, container, follower)
+
+
+def _reconcile_run(
+    run: Run, container: containers.Container | None, follower: Follower, finish: Callable[[int], None], now: datetime
+) -> None:
+    if run.state in (RunState.PLACED, RunState.STARTING):
+        _reconcile_start(run, container, follower, finish, now)
+    elif container is None or not container.is_running:
+        finish(run.pk)
+    elif run.pk not in follower.active_runs():
+        follower.adopt(run.pk, container.id)
+
+
+def _reconcile_start(
+    run: Run, container: containers.Container | None, follower: Follower, finish: Callable[[int], None], now: datetime
+) -> None:
+    """A start that nobody acts on is sent again; one that takes too long is given up, without a container."""
+    with lock(run.pk) as idle:
+        if not idle or run.progress.get("code") in ("PULLING", "PULL_RETRY"):
+            return
+    if container is not None and container.has_ended:
+        finish(run.pk)
+        return
+    if container is not None and container.is_running and run.pk not in follower.active_runs():
+        follower.adopt(run.pk, container.id)
+    begun = run.starting_at or run.placed_at
+    if container is None and now - begun > timedelta(seconds=settings.START_TIMEOUT):
+        if not revoke(run, EndReason.START_TIMEOUT):
+            end_without_container(run, EndReason.START_TIMEOUT, "")
+    elif now - begun > timedelta(seconds=settings.START_RESEND):
+        send_launch(run.node.name, run.pk)
+
+
+def _reconcile_stray(run_id: int, container: containers.Container, follower: Follower) -> None:
+    """A container without a live run: of an ended run it is stopped and removed, of no run we know only reported."""
+    state = Run.objects.filter(pk=run_id, node__name=settings.NODE_NAME).values_list("state", flat=True).first()
+    if state is None:
+        log.warning("container %s is ours by its label, but run %d is not in the database", container.name, run_id)
+        return
+    if state != RunState.ENDED:
+        return  # placed since the rows were read
+    if container.is_running:
+        log.warning("run %d has ended, but its container %s runs: killing it", run_id, container.name)
+        containers.kill(container.id, "SIGKILL")
+        return
+    containers.remove(container.id)
+    follower.discard(run_id)
+    forget_lock(run_id)
