@@ -1,0 +1,210 @@
+"""The one door to NVML. Only the sampler's child process calls it: the library may hang or crash its process.
+
+Every call is guarded on its own, and by `Exception`: the binding also raises UnicodeDecodeError and
+NVMLLibraryMismatchError, which are no NVMLError. No Django, no settings here.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pynvml
+
+from gpus.readings import MIB, GpuReading, Health, HostReading, Process, Status
+
+# What a GPU, a driver or a WSL host simply does not offer: the value is unknown and nothing is wrong.
+_NOT_OFFERED = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_NOT_FOUND,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_NO_DATA,
+    pynvml.NVML_ERROR_DEPRECATED,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+}
+_LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_GPU_NOT_FOUND}
+_HOST_STATUS: dict[int, Status] = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no_library",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "no_driver",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "driver_mismatch",
+}
+_UNKNOWN_UINT = pynvml.NVML_VALUE_NOT_AVAILABLE_uint.value
+_UNKNOWN_ULONGLONG = pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value
+_PROCESS_LISTS = ("Compute", "Graphics", "MPSCompute")
+
+Faults = list[tuple[str, Exception]]  # which call, and what it said
+
+_state: dict[str, Any] = {"opened_by": 0, "uuids": {}}  # NVML counts as open only in the process that opened it
+
+
+def read_host(node: str) -> HostReading:
+    """One reading of this host's GPUs. Never raises; opens the library on first use and after trouble."""
+    try:
+        if _state["opened_by"] != os.getpid():
+            pynvml.nvmlInit()
+            _state["opened_by"] = os.getpid()
+        count = pynvml.nvmlDeviceGetCount()
+    except Exception as error:  # noqa: BLE001 - see above
+        close()
+        status = _HOST_STATUS.get(_code(error), "error")
+        return HostReading(node=node, at=time.time(), status=status, message=_words(error))
+    at = time.time()
+    version = _read("driver version", lambda: _text(pynvml.nvmlSystemGetDriverVersion), []) or ""
+    if count == 0:
+        close()  # so that a GPU that comes back is found
+        return HostReading(node=node, at=at, status="no_gpu", driver_version=version)
+    gpus = tuple(gpu for gpu in map(_gpu, range(count)) if gpu is not None)
+    return HostReading(node=node, at=at, status="ok", message=_missing(count, gpus), driver_version=version, gpus=gpus)
+
+
+def close() -> None:
+    """Let go of the library, so that the next reading opens it afresh."""
+    if _state["opened_by"] == os.getpid():
+        with contextlib.suppress(Exception):
+            pynvml.nvmlShutdown()
+    _state["opened_by"] = 0
+
+
+def _missing(count: int, gpus: tuple[GpuReading, ...]) -> str:
+    return f"{count - len(gpus)} of {count} GPUs cannot be identified" if len(gpus) < count else ""
+
+
+def _gpu(index: int) -> GpuReading | None:
+    """One GPU; None when it does not even tell its UUID and never did."""
+    faults: Faults = []
+    handle = _read("handle", lambda: pynvml.nvmlDeviceGetHandleByIndex(index), faults)
+    uuid = handle and _read("uuid", lambda: _text(pynvml.nvmlDeviceGetUUID, handle), faults)
+    if not uuid:
+        uuid = _state["uuids"].get(index)  # what it said while it was well
+        return uuid and GpuReading(uuid=uuid, index=index, **_health(faults))
+    _state["uuids"] = {i: known for i, known in _state["uuids"].items() if known != uuid} | {index: uuid}
+    total, used = _memory(handle, faults)
+    processes = _processes(handle, faults)
+    return GpuReading(
+        uuid=uuid, index=index, memory_mib=total, memory_used_mib=used, processes=processes,
+        **_metrics(handle, faults), **_health(faults),
+    )  # fmt: skip
+
+
+def _metrics(handle: Any, faults: Faults) -> dict[str, Any]:
+    def read(name: str, call: Callable[[], Any]) -> Any:
+        return _read(name, call, faults)
+
+    pci = read("pci", lambda: pynvml.nvmlDeviceGetPciInfo(handle).busId)
+    load = _number(read("utilisation", lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))
+    milliwatts = _number(read("power", lambda: pynvml.nvmlDeviceGetPowerUsage(handle)))
+    return {
+        "model": read("name", lambda: _text(pynvml.nvmlDeviceGetName, handle)) or "",
+        "pci": _decoded(pci or ""),
+        "utilisation": load if load is not None and load <= 100 else None,
+        "power_w": None if milliwatts is None else milliwatts / 1000,
+        "temperature_c": _number(read("temperature", lambda: _temperature(handle))),
+        "sm_clock_mhz": _number(read("clock", lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))),
+    }
+
+
+def _memory(handle: Any, faults: Faults) -> tuple[int | None, int | None]:
+    """(total, used) in MiB; unified memory has neither. The first version counts the driver's own share as used."""
+    memory = _read(
+        "memory",
+        lambda: _first(
+            lambda: pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2),
+            lambda: pynvml.nvmlDeviceGetMemoryInfo(handle),
+        ),
+        faults,
+    )
+    if memory is None or memory.total in (0, _UNKNOWN_ULONGLONG):
+        return None, None
+    return memory.total // MIB, min(memory.used, memory.total) // MIB
+
+
+def _temperature(handle: Any) -> int:
+    return int(
+        _first(
+            lambda: pynvml.nvmlDeviceGetTemperatureV(handle, pynvml.NVML_TEMPERATURE_GPU),
+            lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+        )
+    )
+
+
+def _processes(handle: Any, faults: Faults) -> tuple[Process, ...]:
+    """Every process of all lists once, with the largest memory that any list gives it."""
+    found: dict[int, int | None] = {}
+    for kind in _PROCESS_LISTS:
+        for process in _read("processes", partial(_list, kind, handle), faults) or ():
+            found[process.pid] = _larger(found.get(process.pid), _process_mib(process.usedGpuMemory))
+    return tuple(Process(pid=pid, memory_mib=memory) for pid, memory in sorted(found.items()))
+
+
+def _list(kind: str, handle: Any) -> list[Any]:
+    name = f"nvmlDeviceGet{kind}RunningProcesses"
+    listed: list[Any] = _first(
+        lambda: getattr(pynvml, f"{name}_v3")(handle), lambda: getattr(pynvml, f"{name}_v2")(handle)
+    )
+    return listed
+
+
+def _process_mib(used: int | None) -> int | None:
+    return None if used is None or used == _UNKNOWN_ULONGLONG else int(used) // MIB
+
+
+def _larger(one: int | None, other: int | None) -> int | None:
+    return max((memory for memory in (one, other) if memory is not None), default=None)
+
+
+def _health(faults: Faults) -> dict[str, Any]:
+    """Lost, when any call says so; an error, when what tells a free GPU from a busy one can't be read."""
+    health: Health = "ok"
+    if any(_code(error) in _LOST for _name, error in faults):
+        health = "lost"
+    elif {"handle", "uuid", "memory", "processes"} & {name for name, _error in faults}:
+        health = "error"
+    return {"health": health, "message": "; ".join(dict.fromkeys(f"{n}: {_words(e)}" for n, e in faults))[:300]}
+
+
+def _read(name: str, call: Callable[[], Any], faults: Faults) -> Any:
+    """The call's value, or None; what is not merely 'not offered' is noted in `faults`."""
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001 - see above
+        if _code(error) == pynvml.NVML_ERROR_UNINITIALIZED:
+            _state["opened_by"] = 0
+        if _code(error) not in _NOT_OFFERED:
+            faults.append((name, error))
+        return None
+
+
+def _first(*calls: Callable[[], Any]) -> Any:
+    """The value of the first call whose function this driver has."""
+    for call in calls[:-1]:
+        try:
+            return call()
+        except pynvml.NVMLError as error:
+            if _code(error) not in (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH):
+                raise
+    return calls[-1]()
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None or value == _UNKNOWN_UINT else int(value)
+
+
+def _text(function: Callable[..., Any], *arguments: Any) -> str:
+    """The string of an NVML call, whatever its bytes: the binding's own decoding fails on some names."""
+    return _decoded(getattr(function, "__wrapped__", function)(*arguments))
+
+
+def _decoded(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _code(error: Exception) -> int:
+    """The NVML return code; -1 for other exceptions."""
+    return int(error.value) if isinstance(error, pynvml.NVMLError) else -1
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,237 @@
+/* A stand-in for libnvidia-ml.so.1. Its answers are lines "key=value" of the file that NVML_STANDIN names,
+ * read again whenever the file was replaced. Keys: "init", "count", "driver", and "<index>.<field>" with the
+ * fields uuid, name, pci, total, used, reserved, utilisation, power, temperature, clock, handle, memory,
+ * Compute, Graphics, MPSCompute (lists "pid:bytes,pid:-"). Any key may have "<key>.rc" (the code to return),
+ * "<key>.hang" (never return) and "<key>.crash" (a segmentation fault). No value: not supported.
+ * Like NVML, it is initialised only in the process that initialised it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7 };
+
+typedef void *device_t;
+typedef unsigned long long u64;
+typedef struct { u64 total, free, used; } memory_t;
+typedef struct { unsigned version; u64 total, reserved, free, used; } memory_v2_t;
+typedef struct { unsigned gpu, memory; } utilization_t;
+typedef struct { unsigned version, sensor; int temperature; } temperature_t;
+typedef struct { unsigned pid; u64 used; unsigned gpu_instance, compute_instance; } process_t;
+typedef struct {
+    char bus_legacy[16];
+    unsigned domain, bus, device, pci_device, pci_subsystem;
+    char bus_id[32];
+} pci_t;
+
+static pid_t initialised_by = 0;
+static char *text = NULL;
+static ino_t text_inode = 0;
+
+static void load(void) {
+    const char *path = getenv("NVML_STANDIN");
+    struct stat status;
+    FILE *file;
+    if (!path || stat(path, &status) || status.st_ino == text_inode) return;
+    if (!(file = fopen(path, "rb"))) return;
+    free(text);
+    text = calloc(1, (size_t)status.st_size + 2);
+    text[0] = '\n';
+    if (fread(text + 1, 1, (size_t)status.st_size, file) == (size_t)status.st_size) text_inode = status.st_ino;
+    fclose(file);
+}
+
+/* The value of `key`, copied to `value`; 0 when there is none. */
+static int look(const char *key, char *value, size_t size) {
+    char needle[128];
+    const char *found, *end;
+    size_t length;
+    load();
+    snprintf(needle, sizeof needle, "\n%s=", key);
+    if (!text || !(found = strstr(text, needle))) return 0;
+    found += strlen(needle);
+    end = strchr(found, '\n');
+    length = end ? (size_t)(end - found) : strlen(found);
+    if (length >= size) length = size - 1;
+    memcpy(value, found, length);
+    value[length] = 0;
+    return 1;
+}
+
+static int flag(const char *key, const char *suffix, char *value, size_t size) {
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", key, suffix);
+    return look(name, value, size);
+}
+
+/* What happens on a call that concerns `key`, before it has a value. */
+static int enter(const char *key) {
+    char value[64];
+    if (flag(key, "hang", value, sizeof value)) for (;;) pause();
+    if (flag(key, "crash", value, sizeof value)) *(volatile int *)0 = 1;
+    return flag(key, "rc", value, sizeof value) ? atoi(value) : OK;
+}
+
+static int ready(const char *key) {
+    return initialised_by == getpid() ? enter(key) : UNINITIALIZED;
+}
+
+static const char *key_of(device_t device, const char *field) {
+    static char key[64];
+    snprintf(key, sizeof key, "%d.%s", (int)(size_t)device - 1, field);
+    return key;
+}
+
+static int get_text(const char *key, char *out, unsigned size) {
+    int rc = ready(key);
+    if (rc) return rc;
+    return look(key, out, size) ? OK : NOT_SUPPORTED;
+}
+
+static int get_number(device_t device, const char *field, u64 *out) {
+    char value[64];
+    const char *key = key_of(device, field);
+    int rc = ready(key);
+    if (rc) return rc;
+    if (!look(key, value, sizeof value)) return NOT_SUPPORTED;
+    *out = strtoull(value, NULL, 10);
+    return OK;
+}
+
+static int get_unsigned(device_t device, const char *field, unsigned *out) {
+    u64 value = 0;
+    int rc = get_number(device, field, &value);
+    if (!rc) *out = (unsigned)value;
+    return rc;
+}
+
+int nvmlInitWithFlags(unsigned flags) {
+    int rc = enter("init");
+    (void)flags;
+    if (!rc) initialised_by = getpid();
+    return rc;
+}
+
+int nvmlShutdown(void) {
+    initialised_by = 0;
+    return OK;
+}
+
+const char *nvmlErrorString(int code) {
+    switch (code) {
+        case 1: return "Uninitialized";
+        case 3: return "Not Supported";
+        case 9: return "Driver Not Loaded";
+        case 15: return "GPU is lost";
+        case 18: return "Driver/library version mismatch";
+        default: return "Unknown Error";
+    }
+}
+
+int nvmlSystemGetDriverVersion(char *out, unsigned size) { return get_text("driver", out, size); }
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    char value[16];
+    int rc = ready("count");
+    if (rc) return rc;
+    *count = look("count", value, sizeof value) ? (unsigned)atoi(value) : 0;
+    return OK;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *device) {
+    *device = (device_t)(size_t)(index + 1);
+    return ready(key_of(*device, "handle"));
+}
+
+int nvmlDeviceGetName(device_t device, char *out, unsigned size) { return get_text(key_of(device, "name"), out, size); }
+int nvmlDeviceGetUUID(device_t device, char *out, unsigned size) { return get_text(key_of(device, "uuid"), out, size); }
+
+int nvmlDeviceGetPciInfo_v3(device_t device, pci_t *info) {
+    memset(info, 0, sizeof *info);
+    return get_text(key_of(device, "pci"), info->bus_id, sizeof info->bus_id);
+}
+
+static int get_memory(device_t device, u64 *total, u64 *used, u64 *reserved) {
+    int rc = ready(key_of(device, "memory"));
+    if (rc || (rc = get_number(device, "total", total))) return rc;
+    *used = *reserved = 0;
+    get_number(device, "used", used);
+    get_number(device, "reserved", reserved);
+    return OK;
+}
+
+int nvmlDeviceGetMemoryInfo(device_t device, memory_t *memory) {
+    u64 reserved;
+    int rc = get_memory(device, &memory->total, &memory->used, &reserved);
+    if (rc) return rc;
+    memory->used += reserved;
+    memory->free = memory->total - memory->used;
+    return OK;
+}
+
+int nvmlDeviceGetUtilizationRates(device_t device, utilization_t *rates) {
+    rates->memory = 0;
+    return get_unsigned(device, "utilisation", &rates->gpu);
+}
+
+int nvmlDeviceGetPowerUsage(device_t device, unsigned *milliwatts) { return get_unsigned(device, "power", milliwatts); }
+
+int nvmlDeviceGetTemperature(device_t device, unsigned sensor, unsigned *celsius) {
+    (void)sensor;
+    return get_unsigned(device, "temperature", celsius);
+}
+
+int nvmlDeviceGetClockInfo(device_t device, unsigned type, unsigned *mhz) {
+    (void)type;
+    return get_unsigned(device, "clock", mhz);
+}
+
+static int get_processes(device_t device, const char *kind, unsigned *count, process_t *out) {
+    char list[4096] = "", *item, *rest = NULL;
+    const char *key = key_of(device, kind);
+    unsigned room = *count, found = 0;
+    int rc = ready(key);
+    if (rc) return rc;
+    if (!look(key, list, sizeof list)) return *count = 0, OK;
+    for (item = strtok_r(list, ",", &rest); item; item = strtok_r(NULL, ",", &rest), found++) {
+        char *memory = strchr(item, ':');
+        if (found >= room || !out) continue;
+        memset(&out[found], 0, sizeof out[found]);
+        out[found].pid = (unsigned)strtoul(item, NULL, 10);
+        out[found].used = memory && memory[1] != '-' ? strtoull(memory + 1, NULL, 10) : ~0ULL;
+    }
+    *count = found;
+    return found > room || (found && !out) ? INSUFFICIENT_SIZE : OK;
+}
+
+/* An old driver has the second version of these and not the third, and no second memory call. */
+#ifdef OLD_DRIVER
+#define PROCESSES(kind) nvmlDeviceGet##kind##RunningProcesses_v2
+#else
+#define PROCESSES(kind) nvmlDeviceGet##kind##RunningProcesses_v3
+
+int nvmlDeviceGetMemoryInfo_v2(device_t device, memory_v2_t *memory) {
+    int rc = get_memory(device, &memory->total, &memory->used, &memory->reserved);
+    if (!rc) memory->free = memory->total - memory->used - memory->reserved;
+    return rc;
+}
+
+int nvmlDeviceGetTemperatureV(device_t device, temperature_t *temperature) {
+    unsigned celsius = 0;
+    int rc = get_unsigned(device, "temperature", &celsius);
+    temperature->temperature = (int)celsius;
+    return rc;
+}
+#endif
+
+int PROCESSES(Compute)(device_t device, unsigned *count, process_t *out) {
+    return get_processes(device, "Compute", count, out);
+}
+int PROCESSES(Graphics)(device_t device, unsigned *count, process_t *out) {
+    return get_processes(device, "Graphics", count, out);
+}
+int PROCESSES(MPSCompute)(device_t device, unsigned *count, process_t *out) {
+    return get_processes(device, "MPSCompute", count, out);
+}
