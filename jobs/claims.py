@@ -23,8 +23,12 @@ def _claims(allocation: Allocation) -> list[Claim]:
     uuids = list(dict.fromkeys(slot.gpu.uuid for slot in allocation.slots.all())) or [""]
     return [
         Claim(
-            gpu_uuid=uuid, container_id=run.container_id, job=run.job_id, run=run.pk,
-            owner=run.job.owner.get_username(), ended=allocation.released_at,
-        )  # fmt: skip
+            gpu_uuid=uuid,
+            container_id=run.container_id,
+            job=run.job_id,
+            run=run.pk,
+            owner=run.job.owner.get_username(),
+            ended=allocation.released_at,
+        )
         for uuid in uuids
     ]

@@ -113,7 +113,7 @@ def _client() -> docker.APIClient:
     if client is None:
         try:
             client = docker.APIClient(
-                base_url=settings.DOCKER_HOST, version="auto", timeout=settings.ENGINE_TIMEOUT
+                base_url=settings.DOCKER_HOST, version="auto", timeout=int(settings.ENGINE_TIMEOUT) or 1
             )
         except (docker.errors.DockerException, requests.RequestException) as error:
             raise EngineUnavailable(_first_line(error)) from error
@@ -153,20 +153,20 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:500]
 
 
-class _door:
+class _Door:
     """Turns every docker and requests error inside the block into one of this module's."""
 
     def __enter__(self) -> docker.APIClient:
         return _client()
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (docker.errors.DockerException, requests.RequestException, OSError)):
             raise _translate(error) from error
 
 
 def engine() -> Engine:
     """Who answers at DOCKER_HOST. Raises EngineUnavailable."""
-    with _door() as client:
+    with _Door() as client:
         info = client.info()
         version = tuple(int(n) for n in client.version()["ApiVersion"].split("."))
     return Engine(
@@ -179,9 +179,9 @@ def engine() -> Engine:
 
 def image(reference: str) -> Image | None:
     """The image as it lies on this host; None when it does not."""
-    with _door() as client:
+    with _Door() as client:
         try:
-            data = client.inspect_image(reference)
+            data = client.inspect_image(reference)  # type: ignore[no-untyped-call]
         except docker.errors.ImageNotFound:
             return None
     config = data.get("Config") or {}
@@ -198,7 +198,7 @@ def pull(reference: str, login: dict[str, str] | None, progress: Callable[[int, 
     Raises ImageMissing, ImageForbidden, ImageRateLimited, EngineRefused or EngineUnavailable.
     """
     layers: dict[str, tuple[int, int]] = {}
-    with _door() as client:
+    with _Door() as client:
         for row in client.pull(reference, stream=True, decode=True, auth_config=login or {}):
             if "error" in row:
                 raise _by_words(500, str(row["error"])[:4000])
@@ -215,9 +215,9 @@ def create(name: str, config: dict[str, Any]) -> str:
 
     Raises ImageMissing, EngineRefused (also when a container that is not ours has the name), EngineUnavailable.
     """
-    with _door() as client:
+    with _Door() as client:
         try:
-            return str(client.create_container_from_config(config, name)["Id"])
+            return str(client.create_container_from_config(config, name)["Id"])  # type: ignore[no-untyped-call]
         except docker.errors.APIError as error:
             if error.response is None or error.response.status_code != 409:
                 raise
@@ -230,13 +230,13 @@ def create(name: str, config: dict[str, Any]) -> str:
 
 def start(container_id: str) -> None:
     """Start it; a container that runs already is no error. Raises EngineRefused with the runtime's words."""
-    with _door() as client:
+    with _Door() as client:
         client.start(container_id)
 
 
 def inspect(id_or_name: str) -> Container | None:
     """What the engine knows of a container; None when it knows none such."""
-    with _door() as client:
+    with _Door() as client:
         try:
             return _container(client.inspect_container(id_or_name))
         except docker.errors.NotFound:
@@ -245,7 +245,7 @@ def inspect(id_or_name: str) -> Container | None:
 
 def kill(container_id: str, signal: str) -> bool:
     """Send a signal. False when there is nobody to hear it: gone, or ended."""
-    with _door() as client:
+    with _Door() as client:
         try:
             client.kill(container_id, signal)
         except docker.errors.APIError as error:
@@ -257,7 +257,7 @@ def kill(container_id: str, signal: str) -> bool:
 
 def remove(container_id: str) -> None:
     """Remove an ended container and its anonymous volumes; one that is gone is no error."""
-    with _door() as client:
+    with _Door() as client:
         try:
             client.remove_container(container_id, v=True, force=False)
         except docker.errors.NotFound:
@@ -269,7 +269,7 @@ def remove(container_id: str) -> None:
 
 def ours() -> list[Container]:
     """Every container of this installation on this host, whatever its state, with short facts only."""
-    with _door() as client:
+    with _Door() as client:
         rows = client.containers(all=True, filters={"label": f"{LABEL}={settings.INSTALLATION}"})
     return [_listed(row) for row in rows]
 
@@ -280,7 +280,7 @@ def ends(since: datetime) -> Iterator[tuple[str, int | None]]:
     Yields ("", None) every now and then, so that the reader can look whether it should stop.
     """
     label = f"{LABEL}={settings.INSTALLATION}"
-    with _door() as client:
+    with _Door() as client:
         stream = client.events(
             since=since, decode=True, filters={"type": "container", "event": ["die"], "label": label}
         )
@@ -291,7 +291,7 @@ def ends(since: datetime) -> Iterator[tuple[str, int | None]]:
 
 def ensure_network(name: str, bridge: str) -> None:
     """Make the jobs' own bridge unless it is there: no talk between containers, masqueraded to the outside."""
-    with _door() as client:
+    with _Door() as client:
         if any(network["Name"] == name for network in client.networks(names=[name])):
             return
         client.create_network(

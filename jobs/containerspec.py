@@ -161,7 +161,8 @@ def _host_config(facts: RunFacts) -> dict[str, Any]:
 def log_config(limit_bytes: int) -> dict[str, Any]:
     """The driver that keeps raw bytes, blocking, in one file that does not rotate below the run's own limit."""
     size = (limit_bytes + limit_bytes // 4 + LOG_MARGIN_BYTES) >> 20
-    return {"Type": "local", "Config": {"mode": "blocking", "max-size": f"{size}m", "max-file": "1", "compress": "false"}}
+    options = {"mode": "blocking", "max-size": f"{size}m", "max-file": "1", "compress": "false"}
+    return {"Type": "local", "Config": options}
 
 
 def _gpu_config(facts: RunFacts) -> dict[str, Any]:

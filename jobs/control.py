@@ -72,7 +72,7 @@ def hold(job: Job, actor: Any) -> bool:
             return True
         return job.advance(
             JobState.QUEUED, JobState.HELD, actor=actor, event="HELD", params={"by": field.removeprefix("held_by_")},
-            wait_reasons=[{"code": field.upper()}], blocked_since=None, **{field: True},
+            wait_reasons=[{"code": field.upper()}], blocked_since=None, **_columns(field, True),
         )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def release(job: Job, actor: Any) -> bool:
     with transaction.atomic():
         moved = Job.objects.filter(pk=job.pk, **{field: True, other: False}).exists() and job.advance(
             JobState.HELD, JobState.QUEUED, actor=actor, event="RELEASED",
-            wait_reasons=[{"code": "NOT_LOOKED_AT"}], **{field: False},
+            wait_reasons=[{"code": "NOT_LOOKED_AT"}], **_columns(field, False),
         )  # fmt: skip
         if not moved:
             lifted = Job.objects.filter(pk=job.pk, state=JobState.HELD, **{field: True}).update(**{field: False})
@@ -92,6 +92,10 @@ def release(job: Job, actor: Any) -> bool:
             return bool(lifted)
         transaction.on_commit(wake_scheduler, robust=True)
     return True
+
+
+def _columns(field: str, value: bool) -> dict[str, Any]:
+    return {field: value}
 
 
 def _field_of_hold(job: Job, actor: Any) -> str:

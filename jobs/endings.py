@@ -59,11 +59,14 @@ def _ended_before(facts: Facts) -> bool:
 
 # What runc and the engine say when a start fails; the exit code they leave is 126, 127 or 128.
 _START_FAILURES: tuple[tuple[re.Pattern[str], EndReason], ...] = (
-    (re.compile(r"nvidia|cdi device|unresolvable cdi|gpu", re.I), EndReason.GPU_START_FAILED),
-    (re.compile(r"exec format error", re.I), EndReason.ARCHITECTURE),
-    (re.compile(r"no space left on device", re.I), EndReason.DISK_FULL),
-    (re.compile(r"permission denied", re.I), EndReason.COMMAND_NOT_EXECUTABLE),
-    (re.compile(r"executable file not found|no such file or directory|not found", re.I), EndReason.COMMAND_NOT_FOUND),
+    (re.compile(r"nvidia|cdi device|unresolvable cdi|gpu", re.IGNORECASE), EndReason.GPU_START_FAILED),
+    (re.compile(r"exec format error", re.IGNORECASE), EndReason.ARCHITECTURE),
+    (re.compile(r"no space left on device", re.IGNORECASE), EndReason.DISK_FULL),
+    (re.compile(r"permission denied", re.IGNORECASE), EndReason.COMMAND_NOT_EXECUTABLE),
+    (
+        re.compile(r"executable file not found|no such file or directory|not found", re.IGNORECASE),
+        EndReason.COMMAND_NOT_FOUND,
+    ),
 )
 
 
@@ -87,6 +90,6 @@ def _is_gpu_trouble(words: str) -> bool:
         re.search(
             r"nvidia-container|could not select device driver|prestart hook|running hook|cdi device|unknown device",
             words,
-            re.I,
+            re.IGNORECASE,
         )
     )

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -69,9 +70,7 @@ def _finish_vanished(run: Run, logs: LogKeeper) -> bool:
     return ended
 
 
-def _facts(
-    run: Run, container: containers.Container | None, engine_lost_at: datetime | None
-) -> endings.Facts:
+def _facts(run: Run, container: containers.Container | None, engine_lost_at: datetime | None) -> endings.Facts:
     finished = container.finished_at if container else None
     started = run.started_at
     return endings.Facts(
@@ -103,9 +102,8 @@ def _end(run: Run, reason: EndReason, **facts: object) -> bool:
         with transaction.atomic():
             if run.end(RunState(run.state), reason, state, now=timezone.now(), **facts):
                 transaction.on_commit(wake_scheduler, robust=True)
-                job_id = run.job_id
                 if state not in (JobState.QUEUED, JobState.HELD):
-                    transaction.on_commit(lambda: mail.job_ended(job_id), robust=True)
+                    transaction.on_commit(partial(mail.job_ended, run.job_id), robust=True)
                 return True
         run.refresh_from_db()
         if run.state == RunState.ENDED:

@@ -36,9 +36,7 @@ class Priority(models.IntegerChoices):
 
 class Team(models.Model):
     name = models.CharField(_("name"), max_length=60, unique=True)
-    members = models.ManyToManyField(
-        settings.AUTH_USER_MODEL, through="Membership", related_name="teams"
-    )
+    members = models.ManyToManyField(settings.AUTH_USER_MODEL, through="Membership", related_name="teams")
 
     class Meta:
         ordering = ["name"]
@@ -85,9 +83,7 @@ class Quota(models.Model):
     gpu_hours = models.PositiveIntegerField(_("GPU-hours per 30 days"), null=True, blank=True)
     job_gpus = models.PositiveIntegerField(_("GPUs of the largest job"), null=True, blank=True)
     limit_seconds = models.PositiveIntegerField(_("longest time limit (seconds)"), null=True, blank=True)
-    priority = models.PositiveSmallIntegerField(
-        _("highest priority"), choices=Priority.choices, null=True, blank=True
-    )
+    priority = models.PositiveSmallIntegerField(_("highest priority"), choices=Priority.choices, null=True, blank=True)
 
     class Meta:
         constraints = [
@@ -300,9 +296,7 @@ class Run(models.Model):
     warnings = models.JSONField(default=list)  # [{code, …}]: GPU lost, outsider on a GPU, kill stuck
 
     wish = models.CharField(max_length=16, blank=True)
-    wish_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
-    )
+    wish_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
     wish_at = models.DateTimeField(null=True)
 
     end_reason = models.CharField(max_length=24, blank=True)
@@ -409,6 +403,9 @@ class Allocation(models.Model):
         verbose_name = _("allocation")
         verbose_name_plural = _("allocations")
 
+    def __str__(self) -> str:
+        return f"{self.gpus} GPUs of run {self.run_id}"
+
 
 class AllocationSlot(models.Model):
     """One slot of one GPU. The constraint is the last word: no slot has two live holders."""
@@ -427,6 +424,9 @@ class AllocationSlot(models.Model):
         verbose_name = _("GPU slot")
         verbose_name_plural = _("GPU slots")
 
+    def __str__(self) -> str:
+        return f"slot {self.slot} of GPU {self.gpu_id}"
+
 
 class JobEvent(models.Model):
     """The journal: every move and every wish, in order. Append-only."""
@@ -437,9 +437,7 @@ class JobEvent(models.Model):
     kind = models.CharField(max_length=24)  # MOVED, ENDED, SUBMITTED, WISHED, HELD, RELEASED, WARNED, …
     old_state = models.CharField(max_length=12, blank=True)
     new_state = models.CharField(max_length=12, blank=True)
-    actor = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
-    )
+    actor = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
     params = models.JSONField(default=dict)
 
     class Meta:
@@ -447,6 +445,9 @@ class JobEvent(models.Model):
         indexes = [models.Index(fields=["job", "id"], name="event_job")]
         verbose_name = _("job event")
         verbose_name_plural = _("job events")
+
+    def __str__(self) -> str:
+        return f"{self.kind} of job {self.job_id}"
 
 
 class LogSegment(models.Model):
@@ -461,8 +462,9 @@ class LogSegment(models.Model):
 
     class Meta:
         ordering = ["offset"]
-        constraints = [
-            models.UniqueConstraint(fields=["run", "generation", "offset"], name="one_segment_per_offset")
-        ]
+        constraints = [models.UniqueConstraint(fields=["run", "generation", "offset"], name="one_segment_per_offset")]
         verbose_name = _("log segment")
         verbose_name_plural = _("log segments")
+
+    def __str__(self) -> str:
+        return f"[{self.offset}, {self.offset + self.length}) of run {self.run_id}"

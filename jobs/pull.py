@@ -61,7 +61,8 @@ def _pull(image: str) -> None:
         containers.pull(image, _login(image), _Progress(image))
     except containers.ImageRateLimited as error:
         log.warning("pull of %s: the registry's rate limit: %s", image, error)
-        _write(image, {"code": "PULL_RETRY", "at": (timezone.now() + timedelta(seconds=settings.PULL_RETRY)).isoformat()})
+        again = timezone.now() + timedelta(seconds=settings.PULL_RETRY)
+        _write(image, {"code": "PULL_RETRY", "at": again.isoformat()})
     except containers.EngineRefused as error:
         reason = _reason(error)
         for run in _waiting(image):

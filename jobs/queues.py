@@ -45,7 +45,7 @@ class ListedJob(Job):
         name, arguments = self.func_name, [*self.args, *self.kwargs.values()]
         if name not in LISTED or self.instance is not None or not all(type(a) is int for a in arguments):
             raise NotListed(f"refused to run {str(name)[:100]!r}: not one of this portal's tasks")
-        return import_attribute(str(name))  # type: ignore[no-any-return]
+        return import_attribute(str(name))
 
     def send_webhooks(self, *args: Any, **kwargs: Any) -> None:
         """Call nobody."""
@@ -75,9 +75,7 @@ def connection() -> redis.Redis:
 
 
 def queue(name: str) -> Queue:
-    return Queue(
-        name, connection=connection(), serializer=JSONSerializer, job_class=ListedJob, default_timeout=DAY
-    )
+    return Queue(name, connection=connection(), serializer=JSONSerializer, job_class=ListedJob, default_timeout=DAY)
 
 
 def node_queue(node: str) -> str:
@@ -130,6 +128,4 @@ def _pending_key() -> str:
 
 def work(*names: str) -> None:
     """Be a worker of these queues until told to stop by a signal; reconnects by itself."""
-    Worker([queue(name) for name in names], connection=connection()).work(
-        logging_level="WARNING", with_scheduler=False
-    )
+    Worker([queue(name) for name in names], connection=connection()).work(logging_level="WARNING", with_scheduler=False)

@@ -133,9 +133,14 @@ def admit(*levels: tuple[Limits, Usage]) -> list[Refusal]:
     """Refusals of one more waiting job: the queue itself is full."""
     return [
         Refusal(
-            code="QUOTA_QUEUED", field="", scope=limits.scope, name=limits.name, asked=1,
-            limit=limits.queued_jobs, used=usage.queued_jobs,
-        )  # fmt: skip
+            code="QUOTA_QUEUED",
+            field="",
+            scope=limits.scope,
+            name=limits.name,
+            asked=1,
+            limit=limits.queued_jobs,
+            used=usage.queued_jobs,
+        )
         for limits, usage in levels
         if limits.queued_jobs is not None and usage.queued_jobs >= limits.queued_jobs
     ]

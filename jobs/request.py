@@ -4,9 +4,10 @@ The form and the API both make a `JobRequest` and both show the same `Problem`s,
 (`jobs.wording.problem`).
 """
 
+import dataclasses
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -31,7 +32,7 @@ class Problem:
 
     field: str
     code: str
-    params: dict[str, Any] = field(default_factory=dict)
+    params: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,4 +89,3 @@ def why_closed(row: NodeRow, now: datetime) -> Reason | None:
     if row.gpu_status in SICK_DRIVER:
         return {"code": "DRIVER", "node": row.name, "status": row.gpu_status}
     return None
-

@@ -31,9 +31,7 @@ class RunState(StrEnum):
 
 WAITING = frozenset({JobState.HELD, JobState.QUEUED})
 LIVE = frozenset({JobState.PLACED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
-ENDED = frozenset(
-    {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT, JobState.LOST}
-)
+ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT, JobState.LOST})
 LIVE_RUNS = frozenset({RunState.PLACED, RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
 
 JOB_STATE_OF_RUN = {

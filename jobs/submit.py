@@ -1,4 +1,4 @@
-"""Take a request in: checked, admitted against the quotas in a transaction, stored, announced. Never lost, never twice."""
+"""Take a request in: checked, admitted against the quotas in a transaction, stored. Never lost, never twice."""
 
 import uuid
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from jobs import quotas, secretbox, usage
 from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Team
-from jobs.quotas import Refusal
 from jobs.queues import wake_scheduler
+from jobs.quotas import Refusal
 from jobs.request import JobRequest, Problem
 
 

@@ -20,9 +20,7 @@ def user_limits(users: Iterable[Any]) -> dict[int, Limits]:
     """The limits of each of these users: their own, else field by field those of every user."""
     people = {user.pk: user for user in users}
     rows = {q.user_id: q for q in Quota.objects.filter(Q(user__in=people) | Q(user=None, team=None))}
-    return {
-        pk: _limits("user", user.get_username(), [rows.get(pk), rows.get(None)]) for pk, user in people.items()
-    }
+    return {pk: _limits("user", user.get_username(), [rows.get(pk), rows.get(None)]) for pk, user in people.items()}
 
 
 def team_limits(teams: Iterable[Any]) -> dict[int, Limits]:
@@ -78,7 +76,8 @@ def gpu_seconds(field: str, ids: set[int], now: datetime) -> dict[int, int]:
     if not ids:
         return {}
     begin = now - timedelta(days=BUDGET_DAYS)
-    rows = Allocation.objects.filter(Q(released_at=None) | Q(released_at__gt=begin), **{f"{field}__in": ids}, gpus__gt=0)
+    rows = Allocation.objects.filter(Q(released_at=None) | Q(released_at__gt=begin), gpus__gt=0)
+    rows = rows.filter(**{f"{field}__in": ids})
     total: dict[int, float] = defaultdict(float)
     columns = (f"{field}_id", "gpus", "created_at", "released_at", "run__deadline", "run__job__limit_seconds")
     for pk, gpus, start, end, deadline, limit in rows.values_list(*columns):

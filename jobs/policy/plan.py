@@ -29,9 +29,7 @@ class _Pass:
         for job in order.in_order(self.snapshot.waiting):
             self._look_at(job)
         kept = {led.node.name: led.kept_for.id for led in self.account.nodes if led.kept_for is not None}
-        return Plan(
-            placements=tuple(self.placements), reasons=self.reasons, blocked=frozenset(self.blocked), kept=kept
-        )
+        return Plan(placements=tuple(self.placements), reasons=self.reasons, blocked=frozenset(self.blocked), kept=kept)
 
     def _look_at(self, job: Waiting) -> None:
         gates = explain.gates(job, self.snapshot, self.account)

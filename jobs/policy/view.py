@@ -83,7 +83,7 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Every waiting job is either placed or has at least one reason. `kept` maps node names to the job they wait for."""
+    """Every waiting job is placed or has at least one reason. `kept` maps node names to the job they wait for."""
 
     placements: tuple[Placement, ...]
     reasons: dict[int, tuple[Reason, ...]]
