@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.utils import timezone
 
@@ -36,7 +37,7 @@ def submit(request: JobRequest, *, owner: Any, team: Team, submission: uuid.UUID
     check(request, owner=owner, team=team)
     with transaction.atomic():
         # Jobs of one user and of one team are admitted one after another, so that two can't both be the last.
-        type(owner).objects.select_for_update().get(pk=owner.pk)
+        get_user_model().objects.select_for_update().get(pk=owner.pk)
         Team.objects.select_for_update().get(pk=team.pk)
         existing = Job.objects.filter(owner=owner, submission=submission).first()
         if existing is not None:
