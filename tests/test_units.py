@@ -35,7 +35,9 @@ def test_sizes_are_binary_whatever_the_unit_is_called(text: str, mib: int) -> No
     assert units.parse_memory_mib(text) == mib
 
 
-@pytest.mark.parametrize("text", ["", "lots", "16 gigs of it", "-1", "1e3", "1 PiB x", "999999999999 TiB", "nan", "inf"])
+@pytest.mark.parametrize(
+    "text", ["", "lots", "16 gigs of it", "-1", "1e3", "1 PiB x", "999999999999 TiB", "nan", "inf"]
+)
 def test_what_is_no_size_is_refused_in_words(text: str) -> None:
     with pytest.raises(units.BadQuantity):
         units.parse_memory_mib(text)

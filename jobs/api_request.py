@@ -1,0 +1,167 @@
+"""From the JSON body of a submission to the same `JobRequest` that the form makes, and its problems back to fields."""
+
+import math
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from django.db.models import Q
+from django.utils.translation import gettext as _
+from ninja import Field
+from pydantic import AfterValidator, AwareDatetime, StringConstraints
+from pydantic import Strict as Exact
+
+from jobs import units, wording
+from jobs.models import Mount, Priority, Team
+from jobs.request import JobRequest, Problem
+from jobs.submit import default_limit
+from portal.apikit import Error, Refused, Strict, refuse
+from portal.models import User
+
+MOST_GPUS = 10_000
+MOST_GIB = 1_000_000
+MOST_CPUS = 1_000_000
+DEFAULTS = JobRequest(name="", image="")
+
+# Where a problem of the request stands in the JSON body.
+FIELDS = {
+    "millicpus": "cpus", "memory_mib": "memory_gib", "shm_mib": "shm_gib", "gpu_memory_mib": "gpu_memory_gib",
+    "limit_seconds": "limit", "command_kind": "script",
+}  # fmt: skip
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError(_("There is a NUL byte in it."))
+    return text
+
+
+Name = Annotated[str, StringConstraints(max_length=300), AfterValidator(_no_nul)]
+Word = Annotated[str, StringConstraints(max_length=64 * 1024)]
+Gib = Annotated[float, Field(ge=0, le=MOST_GIB)]
+
+
+class JobIn(Strict):
+    """A job as asked for. Only `image` is needed; what is left out has the form's default."""
+
+    image: Name
+    name: Name | None = Field(None, description="Left out: made from the image")
+    team: Name | None = Field(None, description="Needed by members of several teams")
+    submission: UUID | None = Field(None, description="The same id posted again finds the same job")
+    script: Annotated[str, StringConstraints(max_length=1 << 20)] | None = Field(
+        None, description="Run by /bin/sh -c in place of the image's entry point"
+    )
+    entrypoint: list[Word] = Field([], max_length=1000, description="Without script: replaces the image's entry point")
+    arguments: list[Word] = Field([], max_length=10000, description="Without script: replace the image's command")
+    gpus: int = Field(0, ge=0, le=MOST_GPUS)
+    gpu_model: Annotated[Name, StringConstraints(max_length=128)] = ""
+    gpu_memory_gib: Gib = Field(0, description="Of each GPU, at least; 0: any")
+    cpus: float = Field(1, ge=0, le=MOST_CPUS)
+    memory_gib: Gib = 1
+    shm_gib: Gib | None = Field(None, description="Shared memory, counted as memory; left out: 0.5 or all of memory")
+    limit: Annotated[str, StringConstraints(max_length=80)] | Annotated[int, Exact()] | None = Field(
+        "", description="Time limit of each run: seconds, or text such as 2h; null: none; left out: the default"
+    )
+    grace_seconds: int = Field(30, ge=0, le=3600, description="Between SIGTERM and SIGKILL")
+    priority: Literal["low", "normal", "high", "urgent"] = "normal"
+    environment: dict[str, str] = Field({}, max_length=2000)
+    secrets: dict[str, str] = Field({}, max_length=2000, description="As environment; encrypted, never shown again")
+    mounts: list[Name] = Field([], max_length=100, description="Names of mounts; each appears at /mnt/NAME")
+    start_after: AwareDatetime | None = None
+
+
+def read_request(body: JobIn, user: User) -> tuple[JobRequest, Team]:
+    """The request and the team it charges. Raises Refused, with all problems at once, for what makes no request."""
+    errors: list[Error] = []
+    limit = _collected(errors, lambda: _limit(body.limit, user))
+    mounts = _collected(errors, lambda: _mounts(body.mounts, user)) or ()
+    team = _collected(errors, lambda: team_of(user, body.team))
+    request = _request(body, limit, mounts)
+    if errors or team is None:
+        raise Refused(errors + problem_errors(request.problems()))
+    return request, team
+
+
+def _collected(errors: list[Error], read: Any) -> Any:
+    try:
+        return read()
+    except Refused as refused:
+        errors += refused.errors
+        return None
+
+
+def _request(body: JobIn, limit: int | None, mounts: tuple[int, ...]) -> JobRequest:
+    memory = _mib(body.memory_gib)
+    return JobRequest(
+        name=body.name if body.name is not None else name_of_image(body.image), image=body.image,
+        command_kind="image" if body.script is None else "script", script=body.script or "",
+        entrypoint=tuple(body.entrypoint), arguments=tuple(body.arguments), gpus=body.gpus,
+        gpu_model=body.gpu_model, gpu_memory_mib=_mib(body.gpu_memory_gib), millicpus=round(body.cpus * 1000),
+        memory_mib=memory, shm_mib=min(DEFAULTS.shm_mib, memory) if body.shm_gib is None else _mib(body.shm_gib),
+        limit_seconds=limit, grace_seconds=body.grace_seconds, priority=Priority[body.priority.upper()].value,
+        environment=(*body.environment.items(), *body.secrets.items()), secret_names=frozenset(body.secrets),
+        mounts=mounts, start_after=body.start_after,
+    )  # fmt: skip
+
+
+def _mib(gib: float) -> int:
+    return math.ceil(gib * 1024)
+
+
+def name_of_image(image: str) -> str:
+    """The last word of an image's name: "trainer" of "registry:5000/team/trainer:v2"."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0][:100] or image[:100]
+
+
+def _limit(limit: str | int | None, user: User) -> int | None:
+    if limit == "":
+        return default_limit(user)
+    if not isinstance(limit, str):
+        return None if limit is None else min(limit, units.MOST)
+    try:
+        return units.parse_duration(limit)
+    except units.BadQuantity as error:
+        problem = Problem(field="limit", code=error.code, params={"text": error.text})
+        raise Refused(problem_errors([problem])) from error
+
+
+def _mounts(names: list[str], user: User) -> tuple[int, ...]:
+    """The primary keys of these mounts, in order. One that the user's teams may not use is as unknown as any."""
+    offered = Mount.objects.filter(Q(teams=None) | Q(teams__in=user.teams.all()))
+    known = dict(offered.filter(name__in=names).values_list("name", "pk"))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise refuse("MOUNT_UNKNOWN", _("There is no mount “%(name)s” for you.") % {"name": unknown[0]}, field="mounts")
+    return tuple(dict.fromkeys(known[name] for name in names))
+
+
+def team_of(user: User, name: str | None) -> Team:
+    """The named team of the user, or the only one. Raises Refused."""
+    teams = {team.name: team for team in user.teams.order_by("name")}
+    if name is None and len(teams) == 1:
+        return next(iter(teams.values()))
+    if name in teams:
+        return teams[name]
+    if not teams:
+        raise refuse("NO_TEAM", _("You are in no team yet; an administrator adds you to one."), field="team")
+    known = {"teams": ", ".join(teams), "name": name}
+    if name is None:
+        raise refuse("TEAM_NEEDED", _("Say which of your teams to charge: %(teams)s.") % known, field="team")
+    raise refuse("TEAM_UNKNOWN", _("You are not in a team “%(name)s”; yours: %(teams)s.") % known, field="team")
+
+
+def problem_errors(problems: Iterable[Problem]) -> list[Error]:
+    """What is wrong with a request, in the form's words, at the fields of the body."""
+    return [
+        Error(field=FIELDS.get(p.field, p.field), code=p.code, message=wording.problem(p), params=p.params)
+        for p in problems
+    ]
+
+
+def refusal_errors(refusals: Iterable[Any], reader: str) -> list[Error]:
+    """Quota refusals with their numbers (thousandths of CPUs, MiB, seconds), at the fields of the body."""
+    return [
+        Error(field=FIELDS.get(r.field, r.field), code=r.code, message=wording.refusal(r, reader=reader),
+              params={name: value for name, value in vars(r).items() if name not in ("field", "code")})
+        for r in refusals
+    ]  # fmt: skip

@@ -1,0 +1,161 @@
+"""What the API answers about jobs."""
+
+from typing import Any
+
+from ninja import Field, Schema
+
+
+class RunOut(Schema):
+    """`verified`: whether it was read back from the container that it got just its GPUs; null: not looked yet."""
+
+    id: int
+    number: int
+    node: str
+    state: str
+    started_at: str | None
+    ended_at: str | None
+    verified: bool | None
+
+
+class EndOut(Schema):
+    label: str
+    sentence: str
+    suggestion: str
+    changes: dict[str, str] = Field(description="Fields of the form that the suggestion would change")
+    details: str = Field(description="The engine's own words")
+    oom_killed: bool | None
+
+
+class JobRow(Schema):
+    """A job as lists show it. Memory in MiB, CPUs in thousandths, times in ISO 8601."""
+
+    id: int
+    name: str
+    owner: str
+    team: str
+    image: str
+    gpus: int
+    gpu_model: str
+    millicpus: int
+    memory_mib: int
+    shm_mib: int
+    limit_seconds: int | None
+    priority: int
+    priority_label: str
+    url: str
+    state: str
+    state_label: str
+    icon: str
+    tone: str
+    is_waiting: bool
+    is_live: bool
+    is_ended: bool
+    headline: str = Field(description="The one sentence: why it waits, where it runs, how it ended")
+    reasons: list[str]
+    held_by_user: bool
+    held_by_admin: bool
+    wish: str
+    requeues: int
+    created_at: str
+    queued_at: str
+    start_after: str | None
+    started_at: str | None
+    ended_at: str | None
+    deadline: str | None
+    stopping_at: str | None
+    end_reason: str
+    exit_code: int | None
+    end: EndOut | None
+    run: RunOut | None = Field(description="The last attempt")
+
+
+class ListedJob(JobRow):
+    position: int | None = Field(description="Place in the queue, from 1")
+
+
+class JobOut(JobRow):
+    """The same answer as the job's page and its socket have."""
+
+    actions: dict[str, bool] = Field(description="What the reader may do to it now")
+    gpus_granted: list[dict[str, Any]]
+    warnings: list[str]
+    version: str = Field(description="Changes whenever the job does")
+    server_time: float
+    log: dict[str, Any] | None
+    progress: dict[str, Any] | None
+    place: dict[str, Any] | None
+
+
+class JobList(Schema):
+    jobs: list[ListedJob]
+    next: int | None = Field(description="Pass it as `before` to read on; null at the end")
+
+
+class Changed(Schema):
+    changed: bool = Field(description="False when there was nothing left to do")
+    job: JobOut
+
+
+class Reason(Schema):
+    code: str
+    message: str
+    params: dict[str, Any] = Field(description="The numbers and names of the message")
+
+
+class Why(Schema):
+    id: int
+    state: str
+    headline: str
+    reasons: list[Reason] = Field(description="All reasons why it waits; empty unless it waits")
+    position: int | None = Field(description="Place in the queue, from 1")
+    queue_length: int
+    end_reason: str
+    exit_code: int | None
+    suggestion: str
+    details: str = Field(description="The engine's own words")
+
+
+class Event(Schema):
+    at: str
+    kind: str
+    old_state: str
+    new_state: str
+    run: int | None
+    actor: str | None
+    message: str
+
+
+class PreviewOut(Schema):
+    verdict: str = Field(description="now, waits or never")
+    node: str
+    position: int
+    reasons: list[Reason]
+
+
+class QueueEntry(Schema):
+    """A waiting job. Name, image and reasons are null for those who may not see the job itself."""
+
+    id: int
+    place: int | None
+    state: str
+    owner: str
+    team: str
+    mine: bool
+    name: str | None
+    image: str | None
+    reasons: list[Reason] | None
+    gpus: int
+    gpu_model: str
+    millicpus: int
+    memory_mib: int
+    limit_seconds: int | None
+    priority: str
+    queued_at: str
+    start_after: str | None
+
+
+class QueueOut(Schema):
+    queued: list[QueueEntry] = Field(description="First to start first")
+    held: list[QueueEntry]
+    total: int
+    next: int | None = Field(description="Pass it as `after` to read on; null at the end")

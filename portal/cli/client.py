@@ -1,0 +1,141 @@
+"""Talking to the server: every way this can go wrong becomes one sentence and a next step."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from portal.cli.config import Config
+from portal.cli.failure import Failure
+from portal.cli.text import ACCEPT_LANGUAGE, _
+
+Json = Any
+LOG_CHUNK = 1 << 20
+RETRY_DELAYS = (0.5, 1.0, 2.0)
+
+
+class Client:
+    """One server. Methods return parsed JSON or bytes, or raise Failure."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        headers = {"Accept-Language": ACCEPT_LANGUAGE, "User-Agent": "dockyard-cli"}
+        if config.token:
+            headers["Authorization"] = f"Bearer {config.token}"
+        self._http = httpx.Client(
+            base_url=config.url, headers=headers, timeout=httpx.Timeout(30, connect=10), trust_env=not config.is_local
+        )
+
+    def get(self, path: str, **params: Any) -> Json:
+        return self._json(self.send("GET", path, params=_given(params)))
+
+    def post(self, path: str, body: Json = None) -> Json:
+        return self._json(self.send("POST", path, json=body if body is not None else {}))
+
+    def post_again(self, path: str, body: Json) -> Json:
+        """Post what may safely arrive twice: a lost connection is tried anew a few times."""
+        for delay in RETRY_DELAYS:
+            try:
+                return self.post(path, body)
+            except Unreachable:
+                time.sleep(delay)
+        return self.post(path, body)
+
+    def delete(self, path: str) -> None:
+        self.send("DELETE", path)
+
+    def send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """One request whose answer is good, or Failure."""
+        with _explained(self.config):
+            response = self._http.request(method, path, **options)
+        return self._good(response)
+
+    @contextmanager
+    def stream(self, path: str, **params: Any) -> Iterator[httpx.Response]:
+        """A long download, read piece by piece."""
+        with _explained(self.config), self._http.stream("GET", path, params=_given(params)) as response:
+            if response.status_code >= 300:
+                response.read()
+            self._good(response)
+            yield response
+
+    def _good(self, response: httpx.Response) -> httpx.Response:
+        if response.status_code >= 300:
+            raise _refusal(response, self.config)
+        return response
+
+    def _json(self, response: httpx.Response) -> Json:
+        try:
+            return response.json()
+        except ValueError as error:
+            raise _no_dockyard(self.config, response) from error
+
+
+class Unreachable(Failure):
+    """No answer came: the request may or may not have arrived."""
+
+
+class Missing(Failure):
+    """The server says that there is no such thing, or not for this user."""
+
+
+class NotLoggedIn(Failure):
+    """No token, or one that the server does not accept."""
+
+
+def _given(params: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in params.items() if value is not None}
+
+
+@contextmanager
+def _explained(config: Config) -> Iterator[None]:
+    try:
+        yield
+    except httpx.TimeoutException as error:
+        raise Unreachable(_("%s does not answer in time.") % config.url, _("Try again in a moment.")) from error
+    except httpx.TransportError as error:
+        raise Unreachable(
+            _("Cannot reach Dockyard at %(url)s (%(error)s).") % {"url": config.url, "error": _short(error)},
+            _("Check the address and that the server runs; another address: dockyard login URL"),
+        ) from error
+
+
+def _short(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return _("connection refused") if "refused" in text.lower() else text.rstrip(".")
+
+
+def _no_dockyard(config: Config, response: httpx.Response) -> Failure:
+    return Failure(
+        _("There is no Dockyard at %(url)s (it answered %(status)s).")
+        % {"url": config.url, "status": response.status_code},
+        _("Check the address, then run: dockyard login URL"),
+    )
+
+
+def _refusal(response: httpx.Response, config: Config) -> Failure:
+    """What an answer other than good means for the person."""
+    if response.is_redirect:
+        target = response.headers.get("location", "").split("/api/")[0]
+        return Failure(_("%(url)s sends us on to %(target)s.") % {"url": config.url, "target": target},
+                       _("Log in there: dockyard login %s") % target)  # fmt: skip
+    sentence = _sentences(response)
+    if response.status_code == 401:
+        return NotLoggedIn(sentence or _("Not logged in."), _("Run: dockyard login %s") % config.url)
+    if response.status_code >= 500:
+        return Failure(_("The server failed (status %s).") % response.status_code,
+                       _("Try again in a moment; its own log says why."))  # fmt: skip
+    if not sentence:
+        return _no_dockyard(config, response)
+    return (Missing if response.status_code == 404 else Failure)(sentence)
+
+
+def _sentences(response: httpx.Response) -> str:
+    """The refusals in the server's own words, each with its field."""
+    try:
+        errors = response.json()["errors"]
+        return "\n".join(f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in errors)
+    except (ValueError, KeyError, TypeError):
+        return ""

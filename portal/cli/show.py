@@ -1,0 +1,291 @@
+"""Answers of the server as tables and sentences. Everything printed of a job is text, never markup."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from jobs.units import format_cpus, format_duration, format_memory
+from portal.cli.text import _
+
+Json = dict[str, Any]
+out = Console(highlight=False, soft_wrap=False)
+STYLES = {
+    "HELD": ("⏸", "dim"), "QUEUED": ("…", "yellow"), "PLACED": ("→", "cyan"), "STARTING": ("→", "cyan"),
+    "RUNNING": ("▶", "cyan bold"), "STOPPING": ("■", "yellow"), "SUCCEEDED": ("✔", "green"),
+    "FAILED": ("✘", "red"), "CANCELLED": ("⊘", "dim"), "TIMED_OUT": ("⏱", "yellow"), "LOST": ("?", "magenta"),
+}  # fmt: skip
+
+
+def plain(value: Any) -> Text:
+    """Text as it is, without the control characters that could drive the terminal."""
+    return Text("".join(c if c.isprintable() else "�" for c in str("" if value is None else value)))
+
+
+def state(job: Json) -> Text:
+    icon, style = STYLES.get(job["state"], ("?", ""))
+    return Text(f"{icon} {job.get('state_label') or job['state'].lower()}", style=style)
+
+
+def table(*columns: str) -> Table:
+    """Columns in order; a leading ">" makes one right-aligned, a leading "~" one that may be cut."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        flexible = column.startswith("~")
+        made.add_column(
+            column.lstrip(">~"), justify="right" if column.startswith(">") else "left",
+            no_wrap=True, overflow="ellipsis" if flexible else "fold", min_width=8 if flexible else None,
+            ratio=1 if flexible else None,
+        )  # fmt: skip
+    return made
+
+
+def show_table(made: Table) -> None:
+    """On a terminal as wide as it is; into a file or pipe without cutting anything."""
+    if out.is_terminal:
+        out.print(made)
+    else:
+        out.print(made, width=max(out.measure(made).maximum, 80), crop=False)
+
+
+def when(iso: str | None) -> str:
+    """A time in the local zone; its date only when that is not today."""
+    if not iso:
+        return ""
+    local, now = datetime.fromisoformat(iso).astimezone(), datetime.now().astimezone()
+    return f"{local:%H:%M:%S}" if local.date() == now.date() else f"{local:%Y-%m-%d %H:%M}"
+
+
+def age(iso: str | None, until: str | None = None) -> str:
+    """From a time to another, or to now."""
+    if not iso:
+        return ""
+    end = datetime.fromisoformat(until) if until else datetime.now().astimezone()
+    return format_duration((end - datetime.fromisoformat(iso)).total_seconds())
+
+
+def _since(job: Json) -> str:
+    if job.get("started_at"):
+        return age(job["started_at"], job.get("ended_at"))
+    return age(job["created_at"], job.get("ended_at"))
+
+
+# --- jobs ---
+
+
+def jobs(rows: list[Json], *, more: bool) -> None:
+    if not rows:
+        out.print(_("No such jobs. dockyard submit starts one; dockyard ps --all lists ended ones too."))
+        return
+    made = table(_("ID"), _("STATE"), "~" + _("NAME"), _("OWNER"), ">" + _("GPUS"), _("NODE"), ">" + _("TIME"),
+                 "~" + _("REASON"))  # fmt: skip
+    for job in rows:
+        run, place = job.get("run") or {}, job.get("position")
+        reason = (f"[{place}] " if place else "") + (job.get("headline") or "")
+        made.add_row(
+            f"#{job['id']}", state(job), plain(job["name"]), plain(job["owner"]), str(job["gpus"]),
+            plain(run.get("node") if job["is_live"] or job["is_ended"] else ""), _since(job), plain(reason),
+        )  # fmt: skip
+    show_table(made)
+    if more:
+        out.print(_("There are more: dockyard ps --last 200"))
+
+
+def submitted(job: Json) -> None:
+    out.print(Text.assemble(f"#{job['id']} ", plain(job["name"]), " ", state(job)))
+    out.print(_("Watch it: dockyard logs -f %d") % job["id"])
+
+
+def facts(rows: Iterable[tuple[str, Any]]) -> None:
+    made = table("", "")
+    made.show_header = False
+    made.columns[1].no_wrap = False
+    for label, value in rows:
+        if value not in (None, "", []):
+            made.add_row(Text(label, style="bold"), value if isinstance(value, Text) else plain(value))
+    show_table(made)
+
+
+def job(found: Json, events: list[Json]) -> None:
+    run, end = found.get("run") or {}, found.get("end") or {}
+    gpus = found.get("gpus_granted") or []
+    out.print(Text.assemble(f"#{found['id']} ", plain(found["name"]), "  ", state(found)))
+    facts([
+        (_("What is up"), found["headline"]),
+        (_("Place in the queue"), (found.get("place") or {}).get("text")),
+        (_("What might help"), end.get("suggestion")),
+        (_("The engine said"), end.get("details")),
+        (_("Exit code"), found["exit_code"]),
+        (_("Owner, team"), f"{found['owner']}, {found['team']}"),
+        (_("Image"), found["image"]),
+        (_("Asked for"), _asked(found)),
+        (_("Priority"), found["priority_label"]),
+        (_("Node"), run.get("node")),
+        (_("GPUs"), ", ".join(f"{gpu['index']} {gpu['model']} ({gpu['short']})" for gpu in gpus)),
+        (_("Submitted"), when(found["created_at"])),
+        (_("Started"), when(found["started_at"])),
+        (_("Ended"), when(found["ended_at"])),
+        *((_("Warning"), text) for text in found.get("warnings") or []),
+    ])  # fmt: skip
+    out.print()
+    made = table(_("WHEN"), _("WHAT HAPPENED"))
+    made.columns[1].no_wrap = False
+    for event in events:
+        made.add_row(when(event["at"]), plain(event["message"]))
+    show_table(made)
+
+
+def _asked(found: Json) -> str:
+    limit = found["limit_seconds"]
+    return " · ".join([
+        f"{found['gpus']} GPU {found['gpu_model']}".strip(), f"{format_cpus(found['millicpus'])} CPU",
+        format_memory(found["memory_mib"]), format_duration(limit) if limit else _("no time limit"),
+    ])  # fmt: skip
+
+
+def why(found: Json) -> None:
+    out.print(Text.assemble(f"#{found['id']} ", plain(found["headline"])))
+    for reason in found["reasons"]:
+        if reason["message"] != found["headline"]:
+            out.print(Text.assemble("  • ", plain(reason["message"])))
+    if found["position"]:
+        out.print(_("Place %(place)d of %(length)d in the queue.")
+                  % {"place": found["position"], "length": found["queue_length"]})  # fmt: skip
+    if found["suggestion"]:
+        out.print(Text.assemble(_("What might help: "), plain(found["suggestion"])))
+    if found["details"]:
+        out.print(Text.assemble(_("The engine said: "), plain(found["details"])))
+
+
+def preview(found: Json) -> None:
+    sentence = {
+        "now": _("It would start now on %(node)s."), "waits": _("It would wait, at place %(position)d of the queue:"),
+        "never": _("It would never start:"),
+    }[found["verdict"]]  # fmt: skip
+    out.print(plain(sentence % found))
+    for reason in found["reasons"]:
+        out.print(Text.assemble("  • ", plain(reason["message"])))
+
+
+def queue(found: Json) -> None:
+    if not found["queued"] and not found["held"]:
+        out.print(_("The queue is empty."))
+        return
+    made = table(">" + _("PLACE"), _("ID"), "~" + _("NAME"), _("OWNER"), _("TEAM"), ">" + _("GPUS"), _("PRIORITY"),
+                 ">" + _("WAITED"), "~" + _("REASON"))  # fmt: skip
+    for entry in [*found["queued"], *found["held"]]:
+        reasons = entry["reasons"] or []
+        place = _("held") if entry["place"] is None else str(entry["place"])
+        made.add_row(
+            place, Text(f"#{entry['id']}", style="bold" if entry["mine"] else ""), plain(entry["name"] or "—"),
+            plain(entry["owner"]), plain(entry["team"]), str(entry["gpus"]), entry["priority"],
+            age(entry["queued_at"]), plain(reasons[0]["message"] if reasons else ""),
+        )  # fmt: skip
+    show_table(made)
+    if found["next"]:
+        out.print(_("%d jobs wait in all; dockyard queue --json tells how to read on.") % found["total"])
+
+
+# --- hardware and limits ---
+
+
+def gpus(found: Json) -> None:
+    if not found["nodes"]:
+        out.print(_("No host has joined yet."))
+        return
+    made = table(_("NODE"), ">" + _("GPU"), "~" + _("MODEL"), ">" + _("MEMORY"), ">" + _("BUSY"), ">" + _("POWER"),
+                 ">" + _("TEMP"), "~" + _("USED BY"))  # fmt: skip
+    for node in found["nodes"]:
+        for gpu in node["gpus"]:
+            made.add_row(
+                plain(node["name"]), str(gpu["index"]), plain(gpu["model"]), _memory(gpu),
+                _unit(gpu["utilisation"], "%"), _unit(gpu["power_w"], "W"), _unit(gpu["temperature_c"], "°C"),
+                _user(node, gpu),
+            )  # fmt: skip
+    if made.row_count:
+        show_table(made)
+    for node in found["nodes"]:
+        for sentence in _remarks(node):
+            out.print(Text.assemble(plain(node["name"]), ": ", plain(sentence)))
+
+
+def _unit(value: float | None, unit: str) -> str:
+    return "?" if value is None else f"{value:.0f} {unit}"
+
+
+def _memory(gpu: Json) -> str:
+    whole = "?" if gpu["memory_mib"] is None else format_memory(gpu["memory_mib"])
+    used = gpu["memory_used_mib"]
+    return whole if used is None else f"{format_memory(used)} / {whole}"
+
+
+def _user(node: Json, gpu: Json) -> Text:
+    if gpu["job"]:
+        return Text.assemble(f"#{gpu['job']} ", plain(gpu["owner"]))
+    if not node["alive"]:
+        return Text(_("host silent"), style="red")
+    if gpu["unavailable"]:
+        return Text(_unavailable(gpu["unavailable"]), style="yellow")
+    return Text(_("free"), style="green")
+
+
+def _unavailable(reason: Json) -> str:
+    outsiders = ", ".join(str(o.get("user") or o.get("pid") or "?") for o in reason.get("outsiders", []))
+    words = {
+        "GPU_HIDDEN": _("hidden by an administrator"), "GPU_QUARANTINED": _("quarantined"),
+        "DRIVER": _("driver trouble"), "GPU_UNHEALTHY": _("not healthy"), "GPU_UNSAMPLED": _("no fresh reading"),
+        "GPU_BUSY_OUTSIDE": _("in use outside Dockyard"),
+    }  # fmt: skip
+    said = words.get(reason["code"], reason["code"])
+    return f"{said} ({outsiders})" if outsiders else said
+
+
+def _remarks(node: Json) -> list[str]:
+    remarks = []
+    if not node["alive"]:
+        remarks.append(_("no sign of life since %s.") % (when(str(node["last_seen"] or "")) or _("ever")))
+    if node["cordoned"]:
+        remarks.append(_("closed to new jobs. %s") % node["cordon_reason"])
+    if node["simulated"]:
+        remarks.append(_("simulated GPUs."))
+    if node["message"]:
+        remarks.append(node["message"])
+    return remarks
+
+
+def quota(found: Json) -> None:
+    made = table(_("OF"), _("WHAT"), ">" + _("USED"), ">" + _("LIMIT"))
+    for level in found["levels"]:
+        whose = _("you") if level["scope"] == "user" else _("team %s") % level["name"]
+        for name, label, said in _QUANTITIES:
+            limit, used = level["limits"].get(name), level["use"].get(name)
+            if limit is not None or used:
+                shown = _("none") if limit is None else said(limit)
+                made.add_row(plain(whose), label, "" if used is None else said(used), shown)
+    if made.row_count:
+        show_table(made)
+    else:
+        out.print(_("No limits are set, and nothing is in use."))
+
+
+_QUANTITIES: tuple[tuple[str, str, Any], ...] = (
+    ("gpus", _("GPUs"), str), ("millicpus", _("CPUs"), format_cpus), ("memory_mib", _("memory"), format_memory),
+    ("running_jobs", _("running jobs"), str), ("queued_jobs", _("waiting jobs"), str),
+    ("gpu_seconds", _("GPU-hours in 30 days"), lambda n: f"{n / 3600:.1f}"),
+    ("job_gpus", _("GPUs of one job"), str), ("limit_seconds", _("longest time limit"), format_duration),
+    ("priority", _("highest priority"), str),
+)  # fmt: skip
+
+
+def files(rows: list[Json]) -> None:
+    if not rows:
+        out.print(_("The job has left no files in its folder."))
+        return
+    made = table(">" + _("SIZE"), _("MODIFIED"), _("PATH"))
+    for row in rows:
+        made.add_row(format_memory(row["size"] / (1 << 20)) if row["size"] >= 1 << 20 else f"{row['size']} B",
+                     when(row["modified"]), plain(row["path"]))  # fmt: skip
+    show_table(made)
