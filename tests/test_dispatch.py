@@ -1,0 +1,292 @@
+"""Scheduling passes on the database: placed once, or told why not; and nothing passes a quota, whoever races."""
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from django.utils import timezone
+
+from gpus.models import GPU
+from jobs import control, dispatch
+from jobs.models import Allocation, AllocationSlot, Cluster, Job, Quota, Run, Team
+from jobs.request import JobRequest
+from jobs.states import EndReason, JobState, RunState, Wish
+from jobs.submit import submit
+from portal.models import User
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+
+def codes(job: Job) -> list[str]:
+    job.refresh_from_db()
+    return [reason["code"] for reason in job.wait_reasons]
+
+
+def state(job: Job) -> str:
+    job.refresh_from_db()
+    return job.state
+
+
+def test_a_pass_places_with_run_allocation_slots_and_event(alice: User) -> None:
+    factories.make_node("alpha")
+    job = factories.make_job(alice, gpus=2)
+    result = dispatch.run_pass()
+    assert result == dispatch.Result(placed=1, waiting=0)
+    run = job.runs.get()
+    assert (state(job), run.state, run.number, len(run.gpu_uuids)) == ("PLACED", "PLACED", 1, 2)
+    assert (run.allocation.gpus, run.allocation.millicpus, run.allocation.memory_mib) == (2, 1000, 1024)
+    event = job.events.get()
+    assert (event.kind, event.old_state, event.new_state, event.params["gpus"]) == ("PLACED", "QUEUED", "PLACED", [0, 1])
+
+
+def test_a_job_without_gpus_holds_cpus_and_memory(alice: User) -> None:
+    factories.make_node("alpha", gpus=0, millicpus=2000)
+    jobs = [factories.make_job(alice, gpus=0) for _ in range(3)]
+    dispatch.run_pass()
+    assert [state(job) for job in jobs] == ["PLACED", "PLACED", "QUEUED"]
+    assert codes(jobs[2]) == ["BUSY_CPUS"]
+
+
+def test_the_hosts_reserve_is_not_given_away(alice: User) -> None:
+    factories.make_node("alpha", gpus=0, millicpus=2000, reserved_millicpus=1500)
+    job = factories.make_job(alice, gpus=0)
+    dispatch.run_pass()
+    assert codes(job) == ["TOO_LARGE_CPUS"]
+
+
+def test_ten_jobs_on_one_gpu_wait_and_run_in_order(alice: User) -> None:
+    """codalab/codalab-worksheets#1841: a batch failed for want of room instead of waiting."""
+    factories.make_node("alpha", gpus=1)
+    jobs = [factories.make_job(alice) for _ in range(10)]
+    order = []
+    for _ in jobs:
+        dispatch.run_pass()
+        (run,) = Run.objects.exclude(state=RunState.ENDED)
+        order.append(run.job_id)
+        run.end(RunState.PLACED, EndReason.STOPPED_BY_USER, JobState.CANCELLED, now=timezone.now())
+    assert order == [job.pk for job in jobs]
+
+
+def test_one_reason_for_each_cause(alice: User, root_admin: User) -> None:
+    """microsoft/pai#824, SDU-eScience/UCloud#2386: users could not tell why a job was waiting."""
+    node = factories.make_node("alpha", gpus=1)
+    factories.make_run(factories.make_job(alice), node)
+    Quota.objects.create(user=alice, gpus=2)
+    causes: dict[str, dict[str, Any]] = {
+        "BUSY_GPUS": {}, "NO_GPU_MODEL": {"gpu_model": "NVIDIA H100"}, "QUOTA_GPUS": {"gpus": 2},
+        "START_AFTER": {"start_after": timezone.now() + timedelta(hours=1)},
+        "HELD_BY_USER": {"state": JobState.HELD, "held_by_user": True},
+    }  # fmt: skip
+    jobs = {code: factories.make_job(alice, **fields) for code, fields in causes.items()}
+    dispatch.run_pass()
+    for code, job in jobs.items():
+        assert code in codes(job)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [({"cordoned": True}, "NODES_CORDONED"), ({"last_seen": None}, "NODES_SILENT"),
+     ({"engine_error": "gone"}, "ENGINE"), ({"gpu_status": "driver_mismatch"}, "DRIVER")],
+)  # fmt: skip
+def test_a_closed_host_is_named_and_taken_again_once_open(change: dict[str, Any], code: str, alice: User) -> None:
+    node = factories.make_node("alpha")
+    before = {field: getattr(node, field) for field in change}
+    type(node).objects.update(**change)
+    job = factories.make_job(alice)
+    dispatch.run_pass()
+    assert code in codes(job)
+    type(node).objects.update(**before)
+    dispatch.run_pass()
+    assert (state(job), job.wait_reasons) == ("PLACED", [])
+
+
+def test_a_gpu_never_sampled_is_not_given(alice: User) -> None:
+    """roscisz/TensorHive#70: decisions were made before the first sample."""
+    factories.make_node("alpha", gpus=1)
+    GPU.objects.update(sampled_at=None, health=GPU.Health.UNKNOWN)
+    job = factories.make_job(alice)
+    dispatch.run_pass()
+    assert "GPU_UNSAMPLED" in codes(job)
+
+
+def test_a_pause_stops_starts_and_says_so(alice: User) -> None:
+    factories.make_node("alpha")
+    Cluster.objects.create(pk=1, paused=True, pause_reason="moving racks")
+    job = factories.make_job(alice)
+    dispatch.run_pass()
+    assert job.wait_reasons == [] or state(job)
+    assert codes(job) == ["PAUSED"]
+    assert job.wait_reasons[0]["reason"] == "moving racks"
+
+
+def test_reasons_are_written_only_when_they_change(alice: User, django_assert_max_num_queries: Any) -> None:
+    factories.make_node("alpha", gpus=0)
+    for _ in range(30):
+        factories.make_job(alice)
+    dispatch.run_pass()
+    with django_assert_max_num_queries(20):
+        dispatch.run_pass()
+
+
+def test_only_the_schedulers_turn_makes_a_pass(alice: User) -> None:
+    factories.make_node("alpha")
+    job = factories.make_job(alice)
+    cluster = Cluster.get()
+    Cluster.objects.update(scheduler_owner="other", scheduler_lease_until=timezone.now() + timedelta(seconds=30))
+    assert dispatch.run_pass() is None
+    assert state(job) == "QUEUED"
+    Cluster.objects.filter(pk=cluster.pk).update(scheduler_lease_until=timezone.now() - timedelta(seconds=1))
+    assert dispatch.run_pass() == dispatch.Result(placed=1, waiting=0), "a stuck lease runs out"
+
+
+def test_the_database_itself_refuses_a_second_holder(alice: User) -> None:
+    """microsoft/pai#2910: two jobs ran on one GPU."""
+    node = factories.make_node("alpha", gpus=1)
+    factories.make_run(factories.make_job(alice), node)
+    run = Run.objects.create(job=factories.make_job(alice), node=node, number=1)
+    allocation = Allocation.objects.create(
+        run=run, node=node, user=alice, team=run.job.team, gpus=1, millicpus=1, memory_mib=1
+    )
+    with pytest.raises(IntegrityError), transaction.atomic():
+        AllocationSlot.objects.create(allocation=allocation, gpu=node.gpus.get())
+
+
+def test_a_stale_plan_places_nothing(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the picture and the commit, the job was cancelled."""
+    factories.make_node("alpha")
+    job = factories.make_job(alice)
+    real = dispatch.make_plan
+
+    def cancel_first(picture: Any) -> Any:
+        control.cancel(job, alice)
+        return real(picture)
+
+    monkeypatch.setattr(dispatch, "make_plan", cancel_first)
+    dispatch.run_pass()
+    assert state(job) == "CANCELLED"
+    assert not Run.objects.exists()
+    assert not Allocation.objects.exists()
+
+
+class TestControl:
+    def test_a_waiting_job_is_cancelled_at_once(self, alice: User) -> None:
+        job = factories.make_job(alice)
+        assert control.cancel(job, alice)
+        assert (state(job), job.end_reason) == ("CANCELLED", "STOPPED_BY_USER")
+        assert not control.cancel(job, alice), "a second press is harmless"
+
+    def test_an_admins_cancel_is_told_from_the_owners(self, alice: User, root_admin: User) -> None:
+        job = factories.make_job(alice)
+        control.cancel(job, root_admin)
+        job.refresh_from_db()
+        assert job.end_reason == "STOPPED_BY_ADMIN"
+        assert job.events.get().actor == root_admin
+
+    def test_a_placed_run_is_revoked_and_its_gpus_freed(self, alice: User) -> None:
+        factories.make_node("alpha")
+        job = factories.make_job(alice)
+        dispatch.run_pass()
+        assert control.cancel(job, alice)
+        assert state(job) == "CANCELLED"
+        assert not AllocationSlot.objects.filter(released_at=None).exists()
+
+    def test_a_running_job_gets_a_wish_and_a_stronger_one_replaces_it(self, alice: User) -> None:
+        run = factories.make_run(factories.make_job(alice), factories.make_node("alpha"))
+        assert control.wish(run, Wish.PREEMPT)
+        assert control.cancel(run.job, alice)
+        assert not control.wish(run, Wish.TIME_LIMIT), "a weaker wish changes nothing"
+        run.refresh_from_db()
+        assert (run.wish, run.wish_by) == ("CANCEL", alice)
+
+    def test_two_holds_and_each_lifts_its_own(self, alice: User, root_admin: User) -> None:
+        job = factories.make_job(alice)
+        assert control.hold(job, alice)
+        job.refresh_from_db()
+        assert control.hold(job, root_admin)
+        assert control.release(job, alice)
+        assert state(job) == "HELD"
+        assert not control.release(job, alice)
+        assert control.release(job, root_admin)
+        assert state(job) == "QUEUED"
+
+    def test_a_held_job_does_not_start_and_keeps_its_place(self, alice: User) -> None:
+        factories.make_node("alpha", gpus=1)
+        first, second = factories.make_job(alice), factories.make_job(alice)
+        control.hold(first, alice)
+        place = Job.objects.get(pk=first.pk).queued_at
+        dispatch.run_pass()
+        assert (state(first), state(second)) == ("HELD", "PLACED")
+        control.release(first, alice)
+        assert Job.objects.get(pk=first.pk).queued_at == place
+
+    def test_a_running_job_cannot_be_held(self, alice: User) -> None:
+        run = factories.make_run(factories.make_job(alice), factories.make_node("alpha"))
+        assert not control.hold(run.job, alice)
+
+
+@pytest.mark.django_db(transaction=True)
+class TestRaces:
+    def test_twenty_parallel_submits_against_a_quota_of_two_never_lease_three(self, alice: User, vision: Team) -> None:
+        """PostHog/posthog#60207, southampton/cortex#127: a check and a write with a gap between them."""
+        factories.make_node("alpha", gpus=8)
+        Quota.objects.create(user=alice, gpus=2, queued_jobs=100)
+        request = JobRequest(name="race", image="busybox", script="true", gpus=1)
+
+        def post(number: int) -> int:
+            try:
+                job = submit(request, owner=alice, team=vision, submission=uuid.uuid4())
+                dispatch.run_pass(owner=f"scheduler {number}")
+                return job.pk
+            finally:
+                connection.close()
+
+        with ThreadPoolExecutor(8) as pool:
+            assert len(set(pool.map(post, range(20)))) == 20
+        Cluster.objects.update(scheduler_lease_until=None)
+        dispatch.run_pass()
+        held = Allocation.objects.filter(released_at=None)
+        assert sum(allocation.gpus for allocation in held) == 2
+        waiting = Job.objects.filter(state=JobState.QUEUED)
+        assert waiting.count() == 18
+        assert {r["code"] for job in waiting for r in job.wait_reasons} == {"QUOTA_GPUS"}
+
+    def test_two_schedulers_without_a_lease_give_no_gpu_twice(
+        self, alice: User, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Even if the lease failed, placing compares, swaps and has a constraint: microsoft/pai#2910."""
+        monkeypatch.setattr(dispatch, "_take_lease", lambda owner, now: True)
+        factories.make_node("alpha", gpus=2)
+        for _ in range(10):
+            factories.make_job(alice)
+
+        def one_pass(number: int) -> None:
+            try:
+                dispatch.run_pass(owner=str(number))
+            finally:
+                connection.close()
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(one_pass, range(8)))
+        assert Run.objects.count() == 2
+        assert AllocationSlot.objects.filter(released_at=None).values("gpu").distinct().count() == 2
+
+    def test_parallel_submits_against_a_queue_of_three_store_three(self, alice: User, vision: Team) -> None:
+        Quota.objects.create(user=alice, queued_jobs=3)
+        request = JobRequest(name="race", image="busybox", script="true")
+
+        def post(_number: int) -> str:
+            try:
+                submit(request, owner=alice, team=vision, submission=uuid.uuid4())
+            except Exception as error:
+                return type(error).__name__
+            finally:
+                connection.close()
+            return "stored"
+
+        with ThreadPoolExecutor(8) as pool:
+            outcomes = list(pool.map(post, range(10)))
+        assert sorted(outcomes) == ["Refused"] * 7 + ["stored"] * 3

@@ -1,0 +1,197 @@
+"""Taking requests in: everything wrong at once, nothing stored before it is right, nothing twice."""
+
+import dataclasses
+import uuid
+from typing import Any
+
+import pytest
+
+from gpus.models import Node
+from jobs import secretbox
+from jobs.models import Cluster, Job, Mount, Quota, Team
+from jobs.preview import preview
+from jobs.request import JobRequest
+from jobs.states import JobState
+from jobs.submit import Refused, full_image_name, image_allowed, submit
+from portal.models import User
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+
+def ask(**fields: Any) -> JobRequest:
+    return JobRequest(**{"name": "train", "image": "busybox", "script": "true", "gpus": 1, **fields})
+
+
+def send(request: JobRequest, owner: User, team: Team) -> Job:
+    return submit(request, owner=owner, team=team, submission=uuid.uuid4())
+
+
+def refusals(request: JobRequest, owner: User, team: Team) -> dict[str, Any]:
+    with pytest.raises(Refused) as caught:
+        send(request, owner, team)
+    assert not Job.objects.exists(), "nothing is stored before it is right"
+    return {**{r.code: r for r in caught.value.refusals}, **{p.code: p for p in caught.value.problems}}
+
+
+def test_a_good_request_is_queued_with_an_event(alice: User, vision: Team) -> None:
+    job = send(ask(), alice, vision)
+    assert job.state == JobState.QUEUED
+    event = job.events.get()
+    assert (event.kind, event.new_state, event.actor) == ("SUBMITTED", "QUEUED", alice)
+
+
+def test_a_double_post_gives_one_job(alice: User, vision: Team) -> None:
+    submission = uuid.uuid4()
+    jobs = [submit(ask(), owner=alice, team=vision, submission=submission) for _ in range(2)]
+    assert jobs[0].pk == jobs[1].pk
+    assert Job.objects.count() == 1
+
+
+def test_everything_wrong_is_told_at_once_with_numbers(alice: User, vision: Team) -> None:
+    Quota.objects.create(user=alice, gpus=4, job_gpus=2, limit_seconds=3600, priority=1, millicpus=4000)
+    found = refusals(ask(name="", gpus=3, limit_seconds=7200, priority=3, millicpus=8000), alice, vision)
+    assert set(found) == {"NAME_EMPTY", "LARGEST_JOB", "LONGEST_LIMIT", "HIGHEST_PRIORITY", "QUOTA_CPUS"}
+    assert (found["LARGEST_JOB"].asked, found["LARGEST_JOB"].limit, found["LARGEST_JOB"].nearest) == (3, 2, 2)
+
+
+def test_the_teams_quota_refuses_too(alice: User, vision: Team) -> None:
+    Quota.objects.create(team=vision, gpus=1)
+    found = refusals(ask(gpus=2), alice, vision)
+    assert (found["QUOTA_GPUS"].scope, found["QUOTA_GPUS"].name) == ("team", "vision")
+
+
+def test_a_user_without_a_quota_has_everybodys(alice: User, vision: Team) -> None:
+    Quota.objects.create(job_gpus=1, gpus=8)
+    Quota.objects.create(user=alice, gpus=2)
+    found = refusals(ask(gpus=2), alice, vision)
+    assert found["LARGEST_JOB"].limit == 1
+
+
+def test_the_queue_itself_may_be_full(alice: User, vision: Team) -> None:
+    Quota.objects.create(user=alice, queued_jobs=2)
+    for _ in range(2):
+        send(ask(), alice, vision)
+    with pytest.raises(Refused) as caught:
+        send(ask(), alice, vision)
+    (refusal,) = caught.value.refusals
+    assert (refusal.code, refusal.used, refusal.limit) == ("QUOTA_QUEUED", 2, 2)
+    assert Job.objects.count() == 2
+
+
+def test_a_budget_smaller_than_the_job_is_refused_with_the_limit_that_would_pass(alice: User, vision: Team) -> None:
+    Quota.objects.create(user=alice, gpu_hours=10)
+    found = refusals(ask(gpus=2, limit_seconds=6 * 3600), alice, vision)
+    assert found["BUDGET_SIZE"].nearest == 5 * 3600
+
+
+def test_no_limit_needs_permission(alice: User, vision: Team) -> None:
+    assert "NO_LIMIT_FORBIDDEN" in refusals(ask(limit_seconds=None), alice, vision)
+    alice.may_run_unlimited = True
+    alice.save()
+    assert send(ask(limit_seconds=None), alice, vision).limit_seconds is None
+
+
+def test_only_members_submit_for_a_team(charlie: User, vision: Team) -> None:
+    assert "NOT_IN_TEAM" in refusals(ask(), charlie, vision)
+
+
+def test_only_the_teams_mounts_may_be_asked_for_and_none_as_root(alice: User, vision: Team) -> None:
+    """ScottG489/conjob#11: whoever could name a path had the host."""
+    theirs = Mount.objects.create(name="theirs", source="/data/theirs")
+    theirs.teams.add(factories.make_team("audio"))
+    everybodys = Mount.objects.create(name="sets", source="/data/sets")
+    assert "MOUNT_NOT_ALLOWED" in refusals(ask(mounts=(theirs.pk,)), alice, vision)
+    alice.may_run_as_root = True
+    alice.save()
+    assert "MOUNTS_AS_ROOT" in refusals(ask(mounts=(everybodys.pk,)), alice, vision)
+    alice.may_run_as_root = False
+    alice.save()
+    assert list(send(ask(mounts=(everybodys.pk,)), alice, vision).mounts.all()) == [everybodys]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("A=B", "VARIABLE_NAME"), ("1X", "VARIABLE_NAME"), ("", "VARIABLE_NAME"), ("A\0B", "VARIABLE_NAME"),
+     ("NVIDIA_VISIBLE_DEVICES", "VARIABLE_RESERVED"), ("nvidia_visible_devices", "VARIABLE_RESERVED"),
+     ("CUDA_VISIBLE_DEVICES", "VARIABLE_RESERVED"), ("LD_PRELOAD", "VARIABLE_RESERVED")],
+)  # fmt: skip
+def test_bad_names_of_variables_are_refused_with_their_row(name: str, code: str, alice: User, vision: Team) -> None:
+    """docker/docker-py#1317: a name with `=` silently became another variable; ytsaurus/ytsaurus#269 for NVIDIA_*."""
+    found = refusals(ask(environment=(("OK", "1"), (name, "all"))), alice, vision)
+    assert found[code].params["row"] == 2
+
+
+@pytest.mark.parametrize(
+    ("image", "right"),
+    [("busybox", True), ("nope/none:1", True), ("host:5000/a/b@sha256:" + "0" * 64, True), ("UPPER case", False),
+     ("", False), ("a/Upper", False), ("a b", False), ("-x", False), ("a:", False), ("busybox\n", False)],
+)  # fmt: skip
+def test_image_references(image: str, right: bool) -> None:
+    """docker/docker-py#2101: the engine's 400 came back as a traceback."""
+    assert (ask(image=image).problems() == []) is right
+
+
+def test_images_can_be_limited_by_an_admin(alice: User, vision: Team) -> None:
+    Cluster.objects.create(pk=1, image_patterns="registry.lab/*\nbusybox")
+    assert "IMAGE_NOT_ALLOWED" in refusals(ask(image="evil/miner"), alice, vision)
+    assert send(ask(image="registry.lab/a/b:2"), alice, vision)
+    assert send(ask(image="docker.io/library/busybox:latest"), alice, vision)
+
+
+def test_full_names_of_images() -> None:
+    assert full_image_name("busybox") == "docker.io/library/busybox:latest"
+    assert full_image_name("a/b:1") == "docker.io/a/b:1"
+    assert not image_allowed("busybox.evil/x", "busybox*")
+
+
+def test_secrets_are_stored_sealed_and_only_sealed(alice: User, vision: Team) -> None:
+    """azkaban/azkaban#2396: secrets lay readable in the database and on pages."""
+    request = ask(environment=(("TOKEN", "hunter2"), ("PLAIN", "x=y=z")), secret_names=frozenset({"TOKEN"}))
+    job = Job.objects.get(pk=send(request, alice, vision).pk)
+    assert job.environment == {"PLAIN": "x=y=z"}
+    assert "hunter2" not in str(Job.objects.values().get(pk=job.pk))
+    assert secretbox.open_(job.secrets_encrypted["TOKEN"]) == "hunter2"
+
+
+def test_values_of_variables_keep_every_byte(alice: User, vision: Team) -> None:
+    rows = (("A", "x=y=z"), ("B", "two\nlines"), ("C", "žluťoučký 🎯"), ("D", ""), ("E", '"q"'), ("F", " lead"))
+    assert Job.objects.get(pk=send(ask(environment=rows), alice, vision).pk).environment == dict(rows)
+
+
+class TestPreview:
+    def test_says_where_it_would_start_now(self, alice: User, vision: Team) -> None:
+        factories.make_node("alpha")
+        found = preview(ask(), owner=alice, team=vision)
+        assert (found.verdict, found.node) == ("now", "alpha")
+        assert not Job.objects.exists()
+
+    def test_says_what_it_would_wait_for_and_in_which_place(self, alice: User, bob: User, vision: Team) -> None:
+        node = factories.make_node("alpha", gpus=1)
+        factories.make_run(factories.make_job(bob), node)
+        factories.make_job(bob)
+        found = preview(ask(), owner=alice, team=vision)
+        assert (found.verdict, found.position) == ("waits", 2)
+        assert found.reasons[0]["code"] == "BUSY_GPUS"
+
+    def test_says_never_and_why(self, alice: User, vision: Team) -> None:
+        """codalab/codalab-worksheets#861: impossible requests waited for ever."""
+        factories.make_node("alpha", gpus=2)
+        found = preview(ask(gpus=4), owner=alice, team=vision)
+        assert (found.verdict, found.reasons[0]["most"]) == ("never", 2)
+
+    def test_says_never_for_a_quota_that_the_job_alone_passes(self, alice: User, vision: Team) -> None:
+        factories.make_node("alpha")
+        Quota.objects.create(user=alice, gpus=1)
+        found = preview(ask(gpus=2), owner=alice, team=vision)
+        assert (found.verdict, [r.code for r in found.refusals]) == ("never", ["QUOTA_GPUS"])
+
+    def test_knows_a_silent_host(self, alice: User, vision: Team) -> None:
+        Node.objects.filter(pk=factories.make_node("alpha").pk).update(last_seen=None)
+        found = preview(ask(), owner=alice, team=vision)
+        assert (found.verdict, found.reasons[0]["code"]) == ("waits", "NODES_SILENT")
+
+
+def test_the_default_request_has_no_problems() -> None:
+    assert ask().problems() == []
+    assert dataclasses.replace(ask(), command_kind="image", script="").problems() == []
