@@ -1,0 +1,122 @@
+"""The demo's Docker engine: the one that runs here, or a private one that the demo starts and stops."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from portal.busybox import busybox_tar
+from portal.demo.children import Children, Failed, tail
+
+IMAGE = "dockyard-demo/busybox"
+SYSTEM_ENGINE = "unix:///var/run/docker.sock"
+_POOL = "base=10.213.128.0/17,size=24"
+
+
+def api(host: str, *, timeout: float = 60) -> httpx.Client:
+    """A client of the engine's HTTP API at DOCKER_HOST `host`."""
+    if host.startswith("unix://"):
+        transport = httpx.HTTPTransport(uds=host.removeprefix("unix://"))
+        return httpx.Client(transport=transport, base_url="http://engine", timeout=timeout)
+    return httpx.Client(base_url=host.replace("tcp://", "http://", 1), timeout=timeout)
+
+
+def answers(host: str) -> bool:
+    """Whether an engine answers there, to us."""
+    with contextlib.suppress(httpx.HTTPError, OSError), api(host, timeout=3) as client:
+        return client.get("/_ping").status_code == 200
+    return False
+
+
+def find_or_start(data: Path, children: Children) -> str:
+    """The DOCKER_HOST of an engine that answers. Raises Failed with what to do where none can be had."""
+    wanted = os.environ.get("DOCKER_HOST", "")
+    for host in (wanted, "" if wanted else SYSTEM_ENGINE):
+        if host and answers(host):
+            return host
+    if wanted:
+        raise Failed(f"No Docker engine answers at DOCKER_HOST={wanted}. Start it, or unset DOCKER_HOST.")
+    if os.geteuid() != 0:
+        raise Failed(f"No Docker engine answers to you at {SYSTEM_ENGINE}, and only root can start one. Start it and "
+                     "add your account to the group docker, or run this as root.")  # fmt: skip
+    return _start(data / "engine", children)
+
+
+def _start(root: Path, children: Children) -> str:
+    """A private dockerd. Its run-time folder has a short name, since socket paths are short, and always the same."""
+    run = Path("/run") / f"dockyard-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
+    for folder in (root, run):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (run / "docker.pid").unlink(missing_ok=True)  # the demo's lock says that its owner is gone
+    (run / "daemon.json").write_text("{}")  # not the machine's own settings
+    host = f"unix://{run}/docker.sock"
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    if shutil.which("dockerd", path=path) is None:
+        raise Failed("No Docker engine runs here and none is installed. Install it: apt-get install docker.io iptables")
+    command = [
+        "dockerd", f"--host={host}", f"--data-root={root}", f"--exec-root={run}/exec", f"--pidfile={run}/docker.pid",
+        f"--config-file={run}/daemon.json", "--bridge=none", f"--default-address-pool={_POOL}",
+    ]  # fmt: skip
+    children.start("engine", command, {**os.environ, "PATH": path})
+    _wait(host, children)
+    return host
+
+
+def _wait(host: str, children: Children) -> None:
+    end = time.monotonic() + 60
+    while not answers(host):
+        children.check()
+        if time.monotonic() > end:
+            raise Failed(f"The Docker engine does not answer after a minute:\n{tail(children.logs / 'engine.log')}")
+        time.sleep(0.1)
+
+
+def bring_image(host: str) -> None:
+    """Build the demo's image from this machine's static busybox, unless the engine has it. No registry is asked."""
+    with api(host) as client:
+        if client.get(f"/images/{IMAGE}:latest/json").status_code == 200:
+            return
+        answer = client.post(
+            "/images/create", params={"fromSrc": "-", "repo": IMAGE, "tag": "latest", "changes": "ENV PATH=/bin"},
+            content=busybox_tar(), headers={"Content-Type": "application/x-tar"},
+        )  # fmt: skip
+    if answer.status_code != 200 or "error" in answer.text:
+        raise Failed(f"The engine did not take the demo's image: {answer.text[:500]}")
+
+
+def has_gpus() -> bool:
+    """Whether this host has the NVIDIA driver and the toolkit's hook, so that jobs can be given real GPUs."""
+    return Path("/proc/driver/nvidia/version").exists() and any(
+        shutil.which(name) for name in ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
+    )
+
+
+def sweep(host: str, installation: str) -> None:
+    """Remove the containers and the network of this installation, with the firewall rules on its bridge."""
+    label = json.dumps({"label": [f"dockyard.installation={installation}"]})
+    with contextlib.suppress(httpx.HTTPError, OSError), api(host) as client:
+        for container in client.get("/containers/json", params={"all": "1", "filters": label}).json():
+            client.delete(f"/containers/{container['Id']}", params={"force": "1", "v": "1"})
+        for network in client.get("/networks", params={"filters": label}).json():
+            client.delete(f"/networks/{network['Id']}")
+            _drop_rules(network.get("Options", {}).get("com.docker.network.bridge.name", ""))
+
+
+def _drop_rules(bridge: str) -> None:
+    for rule in _rules_on(bridge) if bridge else ():
+        subprocess.run(["iptables", "-w", "5", "-D", *rule], check=False, capture_output=True)
+
+
+def _rules_on(bridge: str) -> Iterator[list[str]]:
+    listed = subprocess.run(["iptables", "-w", "5", "-S"], check=False, capture_output=True, text=True)
+    for line in listed.stdout.splitlines():
+        words = line.split()
+        if words[:1] == ["-A"] and bridge in words:
+            yield words[1:]

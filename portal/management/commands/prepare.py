@@ -1,0 +1,29 @@
+"""One command after every install and upgrade: database, cache table and static files as this version wants them."""
+
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.staticfiles.finders import get_finders
+from django.core.management import call_command
+from django.core.management.base import BaseCommand
+
+
+class Command(BaseCommand):
+    help = "Bring the database, its cache table and the collected static files up to date. Quick when they are."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        call_command("migrate", interactive=False, verbosity=0)
+        call_command("createcachetable", verbosity=0)
+        if _static_files_are_stale():
+            call_command("collectstatic", interactive=False, clear=True, verbosity=0)
+
+
+def _static_files_are_stale() -> bool:
+    """Whether a source is newer than the manifest that the last collection wrote, or was added or taken away."""
+    manifest = Path(settings.STATIC_ROOT) / "staticfiles.json"
+    if not manifest.exists():
+        return True
+    sources = [Path(storage.path(name)) for finder in get_finders() for name, storage in finder.list([])]
+    folders = {source.parent for source in sources}
+    return max(path.stat().st_mtime for path in {*sources, *folders}) > manifest.stat().st_mtime
