@@ -1,0 +1,64 @@
+"""One table decides why a run ended, from facts that each alone would mislead."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobs.endings import Facts, decide, of_failed_start
+from jobs.states import EndReason, Wish
+
+AT = datetime(2026, 11, 30, 12, tzinfo=UTC)
+PLAIN = Facts(exit_code=0, oom_killed=False, finished_at=AT, wish=None, wish_by_owner=True, signalled_at=None)
+STOPPED = replace(PLAIN, wish=Wish.CANCEL, signalled_at=AT - timedelta(seconds=1))
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason", "why"),
+    [
+        (PLAIN, EndReason.COMPLETED, "its own exit code 0 was read"),
+        (replace(PLAIN, exit_code=3), EndReason.EXIT_CODE, "the program said so"),
+        (replace(PLAIN, exit_code=137, oom_killed=True), EndReason.OOM_KILLED, "over its memory limit"),
+        (replace(PLAIN, exit_code=137), EndReason.KILLED_EXTERNALLY, "137 alone is no OOM: hashicorp/nomad#12735"),
+        (replace(PLAIN, oom_killed=True), EndReason.COMPLETED, "a child's OOM, but the parent exited 0"),
+        (replace(PLAIN, exit_code=1, oom_killed=True), EndReason.EXIT_CODE, "a child's OOM, and the parent said 1"),
+        (replace(STOPPED, exit_code=137), EndReason.STOPPED_BY_USER, "stopped, SIGTERM ignored"),
+        (replace(STOPPED, exit_code=137, oom_killed=True), EndReason.STOPPED_BY_USER, "an earlier OOM of a child"),
+        (STOPPED, EndReason.STOPPED_BY_USER, "dstackai/dstack#4285: saved on SIGTERM and exited 0"),
+        (replace(STOPPED, wish_by_owner=False), EndReason.STOPPED_BY_ADMIN, "somebody else asked"),
+        (replace(STOPPED, wish=Wish.TIME_LIMIT), EndReason.TIME_LIMIT, "its deadline"),
+        (replace(STOPPED, wish=Wish.PREEMPT), EndReason.PREEMPTED, "a checkpoint is no success"),
+        (replace(STOPPED, finished_at=AT - timedelta(seconds=2)), EndReason.COMPLETED, "it had ended before"),
+        (replace(PLAIN, wish=Wish.CANCEL), EndReason.COMPLETED, "wished, but no signal was sent"),
+        (replace(PLAIN, exit_code=None), EndReason.KILLED_EXTERNALLY, "somebody removed the container"),
+        (replace(STOPPED, exit_code=None), EndReason.STOPPED_BY_USER, "removed while we were stopping it"),
+        (replace(PLAIN, exit_code=137, engine_restarted=True), EndReason.HOST_DAEMON_RESTART, "the engine took it"),
+        (replace(PLAIN, exit_code=7, engine_restarted=True), EndReason.EXIT_CODE, "7 is the program's own"),
+        (replace(PLAIN, exit_code=255, host_rebooted=True), EndReason.HOST_REBOOT, "clearml/clearml#311"),
+        (replace(PLAIN, exit_code=1, gpu_lost=True), EndReason.GPU_LOST, "its GPU had fallen off the bus"),
+        (replace(PLAIN, exit_code=137, grant_mismatch=True), EndReason.GPU_START_FAILED, "it had other GPUs"),
+    ],
+)
+def test_decide(facts: Facts, reason: EndReason, why: str) -> None:
+    assert decide(facts) is reason, why
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        ('exec: "/bin/doesnotexist": stat /bin/doesnotexist: no such file or directory: unknown', 127,
+         EndReason.COMMAND_NOT_FOUND),
+        ('exec: "train": executable file not found in $PATH: unknown', 127, EndReason.COMMAND_NOT_FOUND),
+        ('exec: "/etc/passwd": permission denied: unknown', 126, EndReason.COMMAND_NOT_EXECUTABLE),
+        ("exec /run: exec format error", 126, EndReason.ARCHITECTURE),
+        ("write /var/lib/docker/x: no space left on device", 128, EndReason.DISK_FULL),
+        ("could not select device driver \"\" with capabilities: [[gpu]]", 128, EndReason.GPU_START_FAILED),
+        ("error running hook #0: exit status 1, stderr: nvidia-container-cli: device error: unknown device id", 128,
+         EndReason.GPU_START_FAILED),
+        ('exec: "nvidia-smi": executable file not found in $PATH', 127, EndReason.COMMAND_NOT_FOUND),
+        ("something new", 128, EndReason.CREATE_FAILED),
+    ],
+)  # fmt: skip
+def test_failed_starts_are_told_apart(words: str, code: int, reason: EndReason) -> None:
+    """codalab/codalab-worksheets#2736, NVIDIA/nvidia-container-toolkit#29."""
+    assert of_failed_start(words, code, has_gpus=True) is reason
