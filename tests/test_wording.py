@@ -159,6 +159,10 @@ def test_every_problem_has_its_own_sentence():
         *(Problem(field="memory", code=code, params={"text": "many"})
           for code in ("BAD_DURATION", "BAD_SIZE", "BAD_CPUS", "QUANTITY_LARGE")),
         Problem(field="arguments", code="BAD_QUOTES"),
+        Problem(field="team", code="NOT_IN_TEAM", params={"team": "vision"}),
+        Problem(field="image", code="IMAGE_NOT_ALLOWED", params={"image": "busybox"}),
+        *(Problem(field="mounts", code=code)
+          for code in ("NO_LIMIT_FORBIDDEN", "MOUNTS_AS_ROOT", "MOUNT_NOT_ALLOWED")),
     ]  # fmt: skip
     found = {p.code: p for p in [*every_problem(), *extra]}
     assert set(found) == set(PROBLEMS)

@@ -143,11 +143,7 @@ QUOTAS: Table = {
 def _refusals() -> Table:
     from jobs.wording.waits import WAITS
 
-    return {**WAITS, **PROBLEMS, **OTHER_REFUSALS}
-
-
-# What admission refuses besides limits.
-OTHER_REFUSALS: Table = {}
+    return {**WAITS, **PROBLEMS}
 
 
 def _bad_image(p: Params) -> str:
@@ -190,5 +186,10 @@ PROBLEMS: Table = {
     "BAD_SIZE": lambda p: _('"%(text)s" is no size of memory; write it as 512 MiB or 16 GiB.') % p,
     "BAD_CPUS": lambda p: _('"%(text)s" is no number of CPUs; write it as 4 or 0.5.') % p,
     "QUANTITY_LARGE": lambda p: _('"%(text)s" is larger than can be stored.') % p,
+    "NOT_IN_TEAM": lambda p: _("You are not a member of team %(team)s.") % p,
+    "NO_LIMIT_FORBIDDEN": lambda p: _("Set a time limit: you may not run jobs without one."),
+    "IMAGE_NOT_ALLOWED": lambda p: _("The image %(image)s is not among those that an administrator allows.") % p,
+    "MOUNTS_AS_ROOT": lambda p: _("Your jobs run as root, and such jobs get no shared mounts."),
+    "MOUNT_NOT_ALLOWED": lambda p: _("The team may not use one of these mounts."),
     "BAD_QUOTES": lambda p: _("A quotation mark is opened and never closed."),
 }

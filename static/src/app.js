@@ -14,6 +14,7 @@ import { startChanges } from "./changes.js";
 import { startKeys } from "./keys.js";
 import { startLiveDot } from "./live.js";
 import { startMenus } from "./menus.js";
+import { startPages } from "./pages.js";
 import { startTimes } from "./times.js";
 
 startTimes();
@@ -21,3 +22,4 @@ startMenus();
 startKeys();
 startLiveDot();
 startChanges();
+startPages();

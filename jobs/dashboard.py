@@ -1,0 +1,74 @@
+"""How one person's things are, and whether there is room."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.utils import timezone
+
+from gpus.availability import why_unavailable
+from gpus.models import GPU, Node
+from jobs import formhelp
+from jobs.access import visible_jobs
+from jobs.board import ORDER, in_full, places
+from jobs.models import AllocationSlot, Job, Team
+from jobs.states import ENDED, LIVE, WAITING
+
+MOST = 12
+
+
+def dashboard_of(user: Any) -> dict[str, Any]:
+    """The template context of a person's dashboard, in a fixed number of queries."""
+    mine = in_full(Job.objects.filter(owner=user))
+    waiting = list(mine.filter(state__in=WAITING).order_by(*ORDER)[:MOST])
+    standing, queued = places([job.pk for job in waiting])
+    teams = list(Team.objects.filter(memberships__user=user))
+    levels = formhelp.levels_of(user, teams)
+    hosts = gpu_strip(user)
+    return {
+        "live": list(mine.filter(state__in=LIVE).order_by("-id")[:MOST]), "waiting": waiting,
+        "ended": list(mine.filter(state__in=ENDED).order_by("-id")[:8]), "standing": standing, "queued": queued,
+        "quotas": [(name, name == "user", bars) for name, level in levels.items()
+                   if (bars := formhelp.quota_bars(level))],
+        "hosts": hosts, "free": sum(cell["kind"] == "free" for _host, cells in hosts for cell in cells),
+        "gpus": sum(len(cells) for _host, cells in hosts), "teams": teams,
+    }  # fmt: skip
+
+
+def gpu_strip(user: Any) -> list[tuple[Node, list[dict[str, Any]]]]:
+    """Each host with one cell per GPU: `kind` (mine, taken, free, closed), whose job, and how busy (None: unknown)."""
+    now = timezone.now()
+    holders = _holders()
+    seen = set(visible_jobs(user).filter(pk__in=[job.pk for job in holders.values()]).values_list("pk", flat=True))
+    busy = _utilisation()
+    gpus = GPU.objects.filter(hidden=False).select_related("node")
+    hosts: dict[int, tuple[Node, list[dict[str, Any]]]] = {}
+    for gpu in gpus.order_by("node__name", "index"):
+        holder = holders.get(gpu.pk)
+        cells = hosts.setdefault(gpu.node_id, (gpu.node, []))[1]
+        closed = None if holder else why_unavailable(gpu, now)
+        closed = closed or (None if holder or gpu.node.is_alive(now) else {"code": "NODES_SILENT", "nodes": gpu.node.name})
+        cells.append({
+            "gpu": gpu, "job": holder, "seen": holder is not None and holder.pk in seen, "closed": closed,
+            "kind": _kind(holder, closed, user), "busy": busy.get(gpu.uuid),
+        })  # fmt: skip
+    return list(hosts.values())
+
+
+def _kind(holder: Job | None, closed: Any, user: Any) -> str:
+    if holder is not None:
+        return "mine" if holder.owner_id == user.pk else "taken"
+    return "closed" if closed else "free"
+
+
+def _holders() -> dict[int, Job]:
+    """GPU to the job that holds it."""
+    slots = AllocationSlot.objects.filter(released_at=None).select_related("allocation__run__job__owner")
+    return {slot.gpu_id: slot.allocation.run.job for slot in slots}
+
+
+def _utilisation() -> dict[str, int | None]:
+    """GPU UUID to its last utilisation in percent; nothing when Redis is away."""
+    from gpus import history
+
+    readings: Iterable[dict[str, Any]] = (history.latest(name) or {} for name in Node.objects.values_list("name", flat=True))
+    return {gpu["uuid"]: gpu.get("utilisation") for reading in readings for gpu in reading.get("gpus", ())}

@@ -1,0 +1,161 @@
+"""What stands beside the form: one's limits, sizes to start from, and the same job as a command."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from django.db.models import Count
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from gpus.models import Node
+from jobs import units, usage, wording
+from jobs.models import Priority, Team
+from jobs.quotas import Limits, Usage
+from jobs.request import JobRequest
+from portal.models import User
+
+
+def beside(user: User, limits: Limits) -> dict[str, str]:
+    """Field name to a sentence on this person's limit there and how much of it is in use; none where there is none."""
+    used = usage.usages("user", [user.pk], timezone.now())[user.pk]
+    found = {
+        "gpus": _gpus(limits, used), "cpus": _cpus(limits, used), "memory": _memory(limits, used),
+        "limit": _limit(limits, user), "priority": _priority(limits),
+    }  # fmt: skip
+    return {name: text for name, text in found.items() if text}
+
+
+def _gpus(limits: Limits, used: Usage) -> str:
+    parts = []
+    if limits.gpus is not None:
+        text = _("You may use up to %(limit)s; %(used)d in use.")
+        parts.append(text % {"limit": wording.gpus(limits.gpus), "used": used.gpus})
+    if limits.job_gpus is not None and limits.job_gpus != limits.gpus:
+        parts.append(_("At most %(limit)s in one job.") % {"limit": wording.gpus(limits.job_gpus)})
+    return " ".join(parts)
+
+
+def _cpus(limits: Limits, used: Usage) -> str:
+    if limits.millicpus is None:
+        return ""
+    text = _("You may use up to %(limit)s at once; %(used)s in use.")
+    return text % {"limit": wording.cpus(limits.millicpus), "used": units.format_cpus(used.millicpus)}
+
+
+def _memory(limits: Limits, used: Usage) -> str:
+    if limits.memory_mib is None:
+        return ""
+    text = _("You may use up to %(limit)s at once; %(used)s in use.")
+    return text % {"limit": wording.memory(limits.memory_mib), "used": wording.memory(used.memory_mib)}
+
+
+def _limit(limits: Limits, user: User) -> str:
+    parts = []
+    if limits.limit_seconds is not None:
+        parts.append(_("You may ask for up to %(limit)s.") % {"limit": wording.duration(limits.limit_seconds)})
+    if user.may_run_unlimited:
+        parts.append(_("Write none for no limit."))
+    return " ".join(parts)
+
+
+def _priority(limits: Limits) -> str:
+    if limits.priority is None:
+        return ""
+    return _("You may ask for up to %(limit)s.") % {"limit": wording.priority_label(limits.priority)}
+
+
+def presets() -> list[dict[str, Any]]:
+    """Sizes to start from: no GPU, one, and on up to the largest host, with CPUs and memory in proportion."""
+    hosts = Node.objects.filter(gpus__hidden=False).annotate(count=Count("gpus"))
+    most = max((host.count for host in hosts), default=1)
+    return [
+        {
+            "label": wording.gpus(n) if n else _("CPU only"),
+            "gpus": n, "cpus": 4 * max(n, 1), "memory": f"{16 * max(n, 1)} GiB",
+        }
+        for n in (0, 1, 2, 4, 8)
+        if n <= most
+    ]  # fmt: skip
+
+
+def cost(request: JobRequest) -> str:
+    """The GPU-hours that the job takes at most."""
+    if not request.gpus:
+        return _("no GPU-hours")
+    if request.limit_seconds is None:
+        return _("GPU-hours without limit")
+    return _("at most %(hours)s") % {"hours": wording.gpu_hours(request.gpus * request.limit_seconds)}
+
+
+def quota_bars(levels: list[tuple[Limits, Usage]], asked: JobRequest | None = None) -> list[dict[str, Any]]:
+    """The limits of these levels as bars: label, used and limit in words, percent used, and percent after `asked`."""
+    return [bar for limits, used in levels for bar in _bars(limits, used, asked)]
+
+
+_BARS = (
+    ("gpus", lambda: _("GPUs"), lambda n: str(n)),
+    ("millicpus", lambda: _("CPUs"), units.format_cpus),
+    ("memory_mib", lambda: _("Memory"), wording.memory),
+    ("running_jobs", lambda: _("Running jobs"), lambda n: str(n)),
+    ("queued_jobs", lambda: _("Waiting jobs"), lambda n: str(n)),
+    ("gpu_seconds", lambda: _("GPU-hours in 30 days"), lambda n: f"{n / 3600:.1f}".removesuffix(".0")),
+)
+
+
+def _bars(limits: Limits, used: Usage, asked: JobRequest | None) -> Iterator[dict[str, Any]]:
+    after = used if asked is None else used.plus(asked)
+    for name, label, said in _BARS:
+        limit = getattr(limits, name)
+        if limit is None:
+            continue
+        now, then = getattr(used, name), getattr(after, name)
+        yield {
+            "label": label(), "used": said(now), "limit": said(limit), "after": said(then) if then != now else "",
+            "percent": _percent(now, limit), "percent_after": max(_percent(then, limit) - _percent(now, limit), 0),
+            "over": then > limit,
+        }  # fmt: skip
+
+
+def _percent(part: float, whole: float) -> int:
+    return min(round(100 * part / whole), 100) if whole else 100
+
+
+def levels_of(user: User, teams: list[Team]) -> dict[str, list[tuple[Limits, Usage]]]:
+    """"user" and each team's name to its limits and usage, budgets included."""
+    now = timezone.now()
+    mine = usage.user_limits([user])[user.pk]
+    theirs = usage.team_limits(teams)
+    mine_used = usage.usages("user", [user.pk], now, budgets=[user.pk] if mine.gpu_seconds is not None else [])
+    budgets = [pk for pk, limits in theirs.items() if limits.gpu_seconds is not None]
+    theirs_used = usage.usages("team", list(theirs), now, budgets=budgets)
+    return {
+        "user": [(mine, mine_used[user.pk])],
+        **{team.name: [(theirs[team.pk], theirs_used[team.pk])] for team in teams},
+    }
+
+
+def as_command(request: JobRequest, team: Team) -> str:
+    """The job as a `dockyard submit` command to copy. Secrets by name only: their values come from the shell."""
+    words = ["dockyard", "submit", "--name", request.name, "--team", team.name, "--image", request.image]
+    words += ["--gpus", str(request.gpus), *_optional(request)]
+    for name, value in request.environment:
+        words += ["--secret", name] if name in request.secret_names else ["--env", f"{name}={value}"]
+    if request.command_kind == "script":
+        return shlex.join([*words, "--", request.script])
+    words += ["--entrypoint", shlex.join(request.entrypoint)] if request.entrypoint else ["--own-entrypoint"]
+    return shlex.join([*words, "--", *request.arguments])
+
+
+def _optional(request: JobRequest) -> Iterator[str]:
+    limit = "none" if request.limit_seconds is None else units.exact_duration(request.limit_seconds).replace(" ", "")
+    yield from ("--cpus", units.format_cpus(request.millicpus), "--memory", f"{request.memory_mib}MiB")
+    yield from ("--shm", f"{request.shm_mib}MiB", "--limit", limit, "--grace", f"{request.grace_seconds}s")
+    if request.gpu_model:
+        yield from ("--gpu-model", request.gpu_model)
+    if request.gpu_memory_mib:
+        yield from ("--gpu-memory", f"{request.gpu_memory_mib}MiB")
+    if request.priority != Priority.NORMAL:
+        yield from ("--priority", Priority(request.priority).name.lower())
+    if request.start_after is not None:
+        yield from ("--start-after", f"{request.start_after:%Y-%m-%d %H:%M%z}")

@@ -1,0 +1,213 @@
+"""The form of a job: what people type, as a `JobRequest`, and whatever is wrong with it at its field."""
+
+from typing import Any
+
+from django import forms
+from django.db.models import Q
+from django.utils.translation import gettext_lazy, pgettext_lazy
+
+from gpus.models import GPU
+from jobs import secretbox, units, usage, wording
+from jobs.formfields import EnvironmentField, LimitField, QuantityField, Row, ScriptField, WordsField
+from jobs.formstart import first_values
+from jobs.models import CommandKind, Job, Mount, Priority, Team
+from jobs.request import JobRequest, Problem
+from jobs.submit import Refused
+from portal.models import User
+
+# Where a problem or refusal of the request stands in the form.
+FIELDS = {
+    "millicpus": "cpus", "memory_mib": "memory", "shm_mib": "shm", "gpu_memory_mib": "gpu_memory",
+    "limit_seconds": "limit", "grace_seconds": "grace",
+}  # fmt: skip
+# What a link to the form may fill in: nothing that runs, so that nobody is handed a command unread.
+LINKABLE = ("name", "gpus", "gpu_model", "gpu_memory", "cpus", "memory", "shm", "limit", "priority", "grace")
+
+
+class JobForm(forms.Form):
+    """What one person asks for. `original` is the visible job that it was cloned from.
+
+    After `is_valid()`, `to_request()` gives the request. `refuse()` shows what submission refused.
+    """
+
+    submission = forms.UUIDField(widget=forms.HiddenInput, required=False)
+    cloned_from = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    name = forms.CharField(label=gettext_lazy("Name"), required=False, max_length=1000)
+    team = forms.ModelChoiceField(Team.objects.none(), label=gettext_lazy("Team"), empty_label=None)
+    image = forms.CharField(label=gettext_lazy("Image"), required=False, max_length=2000)
+    command_kind = forms.ChoiceField(
+        label=gettext_lazy("Command"), choices=CommandKind.choices, widget=forms.RadioSelect, required=False
+    )
+    script = ScriptField(
+        label=gettext_lazy("Script"), required=False, strip=False,
+        widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false", "autocapitalize": "off"}),
+        help_text=gettext_lazy("Run by /bin/sh -c in /workspace, your own folder on the host."),
+    )  # fmt: skip
+    entrypoint = WordsField(
+        label=gettext_lazy("Entry point"),
+        help_text=gettext_lazy("Replaces the image's own. Words are split as in a shell; empty: the image's."),
+    )
+    arguments = WordsField(
+        label=gettext_lazy("Arguments"),
+        help_text=gettext_lazy("Split into words as in a shell, but no shell runs them; empty: the image's."),
+    )
+    gpus = forms.IntegerField(label=gettext_lazy("GPUs"), min_value=0, max_value=10_000)
+    gpu_model = forms.ChoiceField(label=gettext_lazy("GPU model"), required=False)
+    gpu_memory = QuantityField(
+        units.parse_memory_mib, "g", label=gettext_lazy("Memory of each GPU, at least"), required=False
+    )
+    cpus = QuantityField(units.parse_millicpus, label=gettext_lazy("CPUs"))
+    memory = QuantityField(units.parse_memory_mib, "g", label=gettext_lazy("Memory"))
+    shm = QuantityField(
+        units.parse_memory_mib, "g", label=gettext_lazy("Shared memory"), required=False,
+        help_text=gettext_lazy("Part of the memory, at /dev/shm. Empty: half of the memory."),
+    )  # fmt: skip
+    limit = LimitField(
+        label=gettext_lazy("Time limit"),
+        help_text=gettext_lazy("30m, 2h, 1d 4h; a lone number is minutes. The job is stopped when it is over."),
+    )
+    priority = forms.TypedChoiceField(label=gettext_lazy("Priority"), coerce=int)
+    start_after = forms.DateTimeField(
+        label=gettext_lazy("Start after"), required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+        input_formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M"],
+    )  # fmt: skip
+    environment = EnvironmentField(label=gettext_lazy("Environment variables"))
+    mounts = forms.ModelMultipleChoiceField(
+        Mount.objects.none(), label=gettext_lazy("Mounts"), required=False, widget=forms.CheckboxSelectMultiple
+    )
+    grace = QuantityField(
+        units.parse_duration, "s", label=gettext_lazy("Time to finish"), required=False,
+        help_text=gettext_lazy("Between SIGTERM and SIGKILL when the job is stopped; a lone number is seconds."),
+    )  # fmt: skip
+
+    def __init__(self, *args: Any, user: User, original: Job | None = None, **kwargs: Any) -> None:
+        self.user = user
+        self.original = original
+        kwargs["initial"] = {**first_values(user, original), **(kwargs.get("initial") or {})}
+        super().__init__(*args, **kwargs)
+        self.limits = usage.user_limits([user])[user.pk]
+        self.job_request: JobRequest | None = None
+        self._offer()
+        self._dress()
+
+    # --- what is offered ---
+
+    def _offer(self) -> None:
+        """Only what this person may choose."""
+        teams = Team.objects.filter(memberships__user=self.user)
+        self.fields["team"].queryset = teams  # type: ignore[attr-defined]
+        mounts = Mount.objects.filter(Q(teams=None) | Q(teams__in=teams)).distinct().prefetch_related("teams")
+        self.fields["mounts"].queryset = mounts.none() if self.user.may_run_as_root else mounts  # type: ignore[attr-defined]
+        self.fields["gpu_model"].choices = self._models()  # type: ignore[attr-defined]
+        ceiling = Priority.URGENT if self.limits.priority is None else self.limits.priority
+        self.fields["priority"].choices = [  # type: ignore[attr-defined]
+            (value, label) for value, label in Priority.choices if value <= ceiling
+        ]
+
+    def _models(self) -> list[tuple[str, Any]]:
+        """The models there are, and one asked for that there no longer is."""
+        found = GPU.objects.filter(hidden=False).exclude(model="").order_by("model").values_list("model", flat=True)
+        asked = str(self.data.get("gpu_model") or self.initial.get("gpu_model") or "")[:128]
+        return [("", pgettext_lazy("GPU model", "any")), *((m, m) for m in dict.fromkeys([*found, *filter(None, [asked])]))]
+
+    def _dress(self) -> None:
+        """Bootstrap's classes."""
+        for field in self.fields.values():
+            kinds = {"select": "form-select", "radio": "form-check-input", "checkbox": "form-check-input"}
+            kind = getattr(field.widget, "input_type", "text")
+            field.widget.attrs.setdefault("class", kinds.get(kind, "form-control"))
+        for name in ("script", "entrypoint", "arguments", "image"):
+            self.fields[name].widget.attrs["class"] += " mono"
+        for name in ("image", "entrypoint", "arguments", "name"):
+            self.fields[name].widget.attrs.update(autocomplete="off", spellcheck="false", autocapitalize="off")
+
+    # --- what was typed ---
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if self.errors:
+            self._problems(Problem(field=f, code=c) for f, c in (("name", "NAME_EMPTY"), ("image", "IMAGE_EMPTY"))
+                           if not cleaned.get(f) and f not in self.errors)  # fmt: skip
+            return cleaned
+        variables = self._variables(cleaned["environment"])
+        self.job_request = self._request(cleaned, variables)
+        self._problems(self.job_request.problems())
+        return cleaned
+
+    def _variables(self, rows: list[Row]) -> list[tuple[str, str]]:
+        """The variables in order; a secret row without a value takes that of the job it is kept from."""
+        found = []
+        for number, row in enumerate(rows, 1):
+            value = row.value or (self._kept(row) if row.secret else "")
+            if value is None:
+                self._problems([Problem(field="environment", code="SECRET_MISSING",
+                                        params={"row": number, "name": row.name})])  # fmt: skip
+            found.append((row.name, value or ""))
+        return found
+
+    def _kept(self, row: Row) -> str | None:
+        """The secret of this name in the job it is kept from, which must be this person's own; None: there is none."""
+        kept = Job.objects.filter(pk=row.kept, owner=self.user).first() if row.kept else None
+        token = kept.secrets_encrypted.get(row.name) if kept else None
+        try:
+            return None if token is None else secretbox.open_(token)
+        except secretbox.Unreadable:
+            return None
+
+    def _request(self, cleaned: dict[str, Any], variables: list[tuple[str, str]]) -> JobRequest:
+        kind = cleaned["command_kind"] or CommandKind.SCRIPT
+        script = kind == CommandKind.SCRIPT
+        memory = cleaned["memory"] or 0
+        return JobRequest(
+            name=cleaned["name"], image=cleaned["image"], command_kind=kind,
+            script=cleaned["script"] if script else "",
+            entrypoint=() if script else cleaned["entrypoint"], arguments=() if script else cleaned["arguments"],
+            gpus=cleaned["gpus"], gpu_model=cleaned["gpu_model"] if cleaned["gpus"] else "",
+            gpu_memory_mib=(cleaned["gpu_memory"] or 0) if cleaned["gpus"] else 0, millicpus=cleaned["cpus"] or 0,
+            memory_mib=memory, shm_mib=max(memory // 2, 1) if cleaned["shm"] is None else cleaned["shm"],
+            limit_seconds=cleaned["limit"], grace_seconds=30 if cleaned["grace"] is None else cleaned["grace"],
+            priority=cleaned["priority"], environment=tuple(variables),
+            secret_names=frozenset(row.name for row in cleaned["environment"] if row.secret),
+            mounts=tuple(mount.pk for mount in cleaned["mounts"]), start_after=cleaned["start_after"],
+            cloned_from=self.original.pk if self.original else None,
+        )  # fmt: skip
+
+    def to_request(self) -> JobRequest:
+        """The request. Only after `is_valid()` has said yes."""
+        assert self.job_request is not None
+        return self.job_request
+
+    def to_preview(self) -> tuple[JobRequest, Team] | None:
+        """What can be said before name, image and command are there; None while the numbers are wrong."""
+        self.is_valid()
+        needed = {"team", "gpus", "gpu_model", "gpu_memory", "cpus", "memory", "limit", "priority", "start_after"}
+        cleaned = self.cleaned_data
+        if needed & set(self.errors) or not needed <= set(cleaned):
+            return None
+        request = JobRequest(
+            name="-", image=cleaned.get("image") or "-", script="-", gpus=cleaned["gpus"],
+            gpu_model=cleaned["gpu_model"] if cleaned["gpus"] else "",
+            gpu_memory_mib=(cleaned["gpu_memory"] or 0) if cleaned["gpus"] else 0, millicpus=cleaned["cpus"],
+            memory_mib=cleaned["memory"], shm_mib=1, limit_seconds=cleaned["limit"], priority=cleaned["priority"],
+            start_after=cleaned["start_after"],
+        )  # fmt: skip
+        return request, cleaned["team"]
+
+    # --- what is wrong ---
+
+    def refuse(self, refused: Refused) -> None:
+        """Show what submission refused, each at its field, and have every secret typed again."""
+        self._problems(refused.problems)
+        for refusal in refused.refusals:
+            said = wording.refusal(refusal, reader=self.user.get_username())
+            self._say(refusal.field, said, refusal.code)
+
+    def _problems(self, problems: Any) -> None:
+        for problem in problems:
+            self._say(problem.field, wording.problem(problem), problem.code)
+
+    def _say(self, field: str, sentence: str, code: str) -> None:
+        name = FIELDS.get(field, field)
+        at = name if name in self.fields and not self.fields[name].widget.is_hidden else None
+        self.add_error(at, forms.ValidationError(sentence, code=code))

@@ -1,0 +1,159 @@
+"""Lists of jobs: what was asked for in the address, and pages by key, so that page 1,000 costs what page 1 does."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from django.utils.dateparse import parse_date, parse_datetime
+from django.utils.translation import gettext_lazy as _
+
+from jobs.models import Job
+from jobs.states import ENDED, LIVE, WAITING, EndReason, JobState
+
+PAGE = 50
+# Keys must be columns that are never null in what is listed; the id comes last and makes them unique.
+SORTS: dict[str, tuple[str, ...]] = {
+    "new": ("-id",),
+    "old": ("id",),
+    "name": ("name", "id"),
+    "gpus": ("-gpus", "-id"),
+    "ended": ("-ended_at", "-id"),
+}
+GROUPS: dict[str, tuple[Any, frozenset[JobState]]] = {
+    "waiting": (_("waiting"), WAITING),
+    "active": (_("running"), LIVE),
+    "succeeded": (_("succeeded"), frozenset({JobState.SUCCEEDED})),
+    "failed": (_("failed"), frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.LOST})),
+    "cancelled": (_("cancelled"), frozenset({JobState.CANCELLED})),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """What a list was asked for. Nonsense in the address is left out, never an error."""
+
+    whose: str = "mine"  # mine, all, or a team's number
+    groups: tuple[str, ...] = ()
+    reason: str = ""
+    q: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    sort: str = "new"
+    after: tuple[Any, ...] = ()
+
+    def address(self, **changes: Any) -> str:
+        """The query string of this list with `changes`, from its first page on."""
+        asked = {
+            "whose": self.whose, "state": list(self.groups), "reason": self.reason, "q": self.q,
+            "since": self.since and f"{self.since:%Y-%m-%d}", "until": self.until and f"{self.until:%Y-%m-%d}",
+            "sort": self.sort, **changes,
+        }  # fmt: skip
+        return "?" + urlencode({k: v for k, v in asked.items() if v}, doseq=True)
+
+
+def read_filters(data: Any, *, sorts: tuple[str, ...], whose: str) -> Filters:
+    """The filters in a request's GET; `sorts` are those offered, the first by default."""
+    sort = data.get("sort") if data.get("sort") in sorts else sorts[0]
+    asked_whose = data.get("whose", "")
+    return Filters(
+        whose=asked_whose if asked_whose in ("mine", "all") or asked_whose.isdecimal() else whose,
+        groups=tuple(g for g in GROUPS if g in data.getlist("state")),
+        reason=data.get("reason") if data.get("reason") in set(EndReason) else "",
+        q=data.get("q", "").replace("\0", "").strip()[:200], since=_day(data.get("since", "")),
+        until=_day(data.get("until", "")), sort=sort, after=_cursor(data.get("after", ""), SORTS[sort]),
+    )  # fmt: skip
+
+
+def _day(text: str) -> datetime | None:
+    try:
+        day = parse_date(text)
+        return day and timezone.make_aware(datetime(day.year, day.month, day.day))  # noqa: DTZ001
+    except (ValueError, OverflowError):
+        return None
+
+
+def _cursor(text: str, keys: tuple[str, ...]) -> tuple[Any, ...]:
+    """The keys of the last row of the page before; empty for the first page and for nonsense."""
+    try:
+        values = json.loads(text)
+        read = tuple(_key(value, key) for value, key in zip(values, keys, strict=True))
+    except (ValueError, TypeError):
+        return ()
+    return read if all(value is not None for value in read) else ()
+
+
+def _key(value: Any, key: str) -> Any:
+    column = key.lstrip("-")
+    if column == "ended_at":
+        return parse_datetime(value)
+    if column == "name":
+        return str(value).replace("\0", "")
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
+
+
+def narrow(jobs: QuerySet[Job], filters: Filters, user: Any) -> QuerySet[Job]:
+    """The jobs that the filters leave, in their order."""
+    if filters.whose == "mine":
+        jobs = jobs.filter(owner=user)
+    elif filters.whose.isdecimal():
+        jobs = jobs.filter(team=min(int(filters.whose), 2**62))
+    if filters.groups:
+        jobs = jobs.filter(state__in=frozenset().union(*(GROUPS[g][1] for g in filters.groups)))
+    if filters.reason:
+        jobs = jobs.filter(end_reason=filters.reason)
+    return _by_time(_by_text(jobs, filters.q), filters).order_by(*SORTS[filters.sort])
+
+
+def _by_text(jobs: QuerySet[Job], q: str) -> QuerySet[Job]:
+    if not q:
+        return jobs
+    match = Q(name__icontains=q) | Q(image__icontains=q) | Q(owner__username__icontains=q)
+    number = q.removeprefix("#")
+    if number.isdecimal() and len(number) < 19:
+        match |= Q(pk=int(number))
+    return jobs.filter(match)
+
+
+def _by_time(jobs: QuerySet[Job], filters: Filters) -> QuerySet[Job]:
+    if filters.since is not None:
+        jobs = jobs.filter(ended_at__gte=filters.since)
+    if filters.until is not None:
+        jobs = jobs.filter(ended_at__lt=filters.until + timedelta(days=1))
+    return jobs
+
+
+def page(jobs: QuerySet[Job], filters: Filters, size: int = PAGE) -> tuple[list[Job], str]:
+    """One page, and the cursor of the next, empty when this is the last."""
+    keys = SORTS[filters.sort]
+    rows = list((jobs.filter(_past(keys, filters.after)) if filters.after else jobs)[: size + 1])
+    return rows[:size], _cursor_of(rows[size - 1], keys) if len(rows) > size else ""
+
+
+def _past(keys: tuple[str, ...], values: tuple[Any, ...]) -> Q:
+    """Rows after these values in the order of these keys."""
+    condition = Q()
+    for key, value in reversed(list(zip(keys, values, strict=True))):
+        column = key.lstrip("-")
+        beyond = Q(**{f"{column}__{'lt' if key.startswith('-') else 'gt'}": value})
+        condition = beyond | (Q(**{column: value}) & condition) if condition else beyond
+    return condition
+
+
+def _cursor_of(job: Job, keys: tuple[str, ...]) -> str:
+    values = (getattr(job, key.lstrip("-")) for key in keys)
+    return json.dumps([v.isoformat() if isinstance(v, datetime) else v for v in values], separators=(",", ":"))
+
+
+def chips(filters: Filters) -> list[Mapping[str, Any]]:
+    """The state filters as links that each turn themselves on or off."""
+    found = []
+    for group, (label, _states) in GROUPS.items():
+        on = group in filters.groups
+        left = [g for g in GROUPS if (g in filters.groups) != (g == group)]
+        found.append({"label": label, "on": on, "address": filters.address(state=left), "group": group})
+    return found

@@ -1,0 +1,117 @@
+"""`jobs.wording` and what rows of jobs need, in templates."""
+
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.forms import BoundField
+from django.template import Context
+from django.utils import timezone
+
+from jobs import history, wording
+from jobs.models import Job
+from jobs.states import ENDED, LIVE
+from jobs.wording.states import latest_run
+
+register = template.Library()
+register.filter("cpus_words", wording.cpus)
+register.filter("memory_words", wording.memory)
+register.filter("gpus_words", wording.gpus)
+register.filter("end_label", wording.end_label)
+register.filter("priority_label", wording.priority_label)
+register.filter("run_of", latest_run)
+
+
+def _reader(context: Context) -> str | None:
+    user = context.get("user")
+    return user.get_username() if user is not None and user.is_authenticated else None
+
+
+@register.simple_tag(takes_context=True)
+def headline(context: Context, job: Job) -> str:
+    """The one sentence on the job, for who reads the page."""
+    return wording.headline(job, reader=_reader(context))
+
+
+@register.simple_tag(takes_context=True)
+def wait_reason(context: Context, reason: dict[str, Any]) -> str:
+    """A reason to wait, for who reads the page."""
+    return wording.wait_reason(reason, reader=_reader(context))
+
+
+@register.simple_tag
+def warning_words(found: dict[str, Any]) -> str:
+    return wording.warning(found)
+
+
+@register.simple_tag
+def advice(job: Job) -> wording.Suggestion | None:
+    """What to try after a bad end."""
+    return wording.suggestion(job, latest_run(job)) if job.state in ENDED else None
+
+
+@register.filter
+def place_words(job: Job, standing: dict[int, int]) -> int | None:
+    return standing.get(job.pk)
+
+
+@register.simple_tag
+def place(position: int | None, total: int) -> str:
+    return wording.place(position, total) if position else ""
+
+
+@register.filter
+def waited(job: Job) -> float:
+    return history.waited_seconds(job, timezone.now())
+
+
+@register.filter
+def ran(job: Job) -> float | None:
+    return history.ran_seconds(job, timezone.now())
+
+
+@register.filter
+def gpu_hours(job: Job) -> str:
+    """The GPU-hours that the job has taken; its runs and allocations are prefetched."""
+    return f"{history.gpu_seconds(job, timezone.now()) / 3600:.2f}"
+
+
+@register.filter
+def is_live(job: Job) -> bool:
+    return job.state in LIVE
+
+
+@register.filter
+def is_ended(job: Job) -> bool:
+    return job.state in ENDED
+
+
+@register.filter
+def percent_of_limit(job: Job) -> int | None:
+    """How much of its time limit a running job has used, in percent; None without a limit or a start."""
+    run = latest_run(job)
+    if run is None or run.started_at is None or not job.limit_seconds:
+        return None
+    return min(round(100 * (timezone.now() - run.started_at).total_seconds() / job.limit_seconds), 100)
+
+
+@register.filter
+def deadline(job: Job) -> datetime | None:
+    run = latest_run(job)
+    return run.deadline if run is not None and run.started_at is not None else None
+
+
+@register.filter
+def described_by(field: BoundField, has_limit: bool) -> str:
+    """The ids of what explains a field, for `aria-describedby`."""
+    ids = [(bool(field.help_text), "help"), (has_limit, "limit"), (bool(field.errors), "errors")]
+    return " ".join(f"{field.auto_id}-{kind}" for there, kind in ids if there)
+
+
+@register.simple_tag
+def field_input(field: BoundField, has_limit: bool = False) -> str:
+    """The field's input with its explanation and its errors tied to it."""
+    attrs: dict[str, Any] = {"aria-describedby": described_by(field, has_limit)} if described_by(field, has_limit) else {}
+    if field.errors:
+        attrs |= {"aria-invalid": "true", "class": f"{field.field.widget.attrs.get('class', '')} is-invalid".strip()}
+    return field.as_widget(attrs=attrs)

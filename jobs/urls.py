@@ -1,0 +1,15 @@
+"""Addresses of the form and the lists, and under each job its own."""
+
+from django.urls import include, path
+
+from jobs import views
+
+urlpatterns = [
+    path("", views.dashboard, name="dashboard"),
+    path("jobs/", views.job_list, name="job_list"),
+    path("jobs/new/", views.new_job, name="job_new"),
+    path("jobs/preview/", views.preview_job, name="job_preview"),
+    path("jobs/<int:pk>/", include("jobs.job_urls")),
+    path("queue/", views.queue, name="queue"),
+    path("history/", views.history, name="history"),
+]

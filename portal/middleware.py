@@ -1,0 +1,71 @@
+"""What every request goes through besides Django's own: the reader's zone and language, and the RQ pages' guard."""
+
+from collections.abc import Callable
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+import redis
+from django.conf import settings
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import ImproperlyConfigured
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone, translation
+
+ZONE_COOKIE = "dockyard_zone"  # set by the page's script: the browser's IANA zone
+Next = Callable[[HttpRequest], HttpResponse]
+
+
+class Reader:
+    """Times in the browser's zone, and the language that the person chose, on whatever browser."""
+
+    def __init__(self, get_response: Next) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        zone = request.COOKIES.get(ZONE_COOKIE, "")
+        with timezone.override(ZoneInfo(zone) if zone in available_timezones() else None):
+            language = self._language(request)
+            if language:
+                translation.activate(language)
+                request.LANGUAGE_CODE = language  # type: ignore[attr-defined]
+            return self.get_response(request)
+
+    @staticmethod
+    def _language(request: HttpRequest) -> str:
+        """What the person chose once, where this browser has chosen nothing; empty: as the browser asks."""
+        if settings.LANGUAGE_COOKIE_NAME in request.COOKIES or settings.SESSION_COOKIE_NAME not in request.COOKIES:
+            return ""
+        language = getattr(request.user, "language", "")
+        return language if language in dict(settings.LANGUAGES) else ""
+
+
+class RqPages:
+    """RQ's own pages: for staff only, whatever each of its views asks for, and never a trace when Redis is away."""
+
+    def __init__(self, get_response: Next) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponse | None:
+        if not _is_rq(request) or request.user.is_staff:  # type: ignore[union-attr]
+            return None
+        if not request.user.is_authenticated:
+            return redirect_to_login(request.get_full_path())
+        raise Http404
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        if not _is_rq(request):
+            return None
+        if isinstance(error, redis.RedisError):
+            return render(request, "portal/redis_away.html", status=503)
+        if isinstance(error, ImproperlyConfigured):  # its pages of a scheduler package that is not installed
+            raise Http404
+        return None
+
+
+def _is_rq(request: HttpRequest) -> bool:
+    match = request.resolver_match
+    return match is not None and match.route.startswith("admin/django_rq/")
