@@ -5,6 +5,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,3 +75,9 @@ def running_postgres(*, port: int = 0) -> Iterator[Postgres]:
         yield cluster
     finally:
         cluster.remove()
+
+
+if __name__ == "__main__":  # run a command on a private cluster: python -m tests.rigs.postgres COMMAND…
+    with running_postgres() as _cluster:
+        _done = subprocess.run(sys.argv[1:], env={**os.environ, "DATABASE_URL": _cluster.url}, check=False)
+    raise SystemExit(_done.returncode)

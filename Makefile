@@ -1,0 +1,19 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## Set up what is missing and run the whole product with a sample job; ONCE=1 ends with that job, PORT= chooses the port
+	@scripts/demo $(if $(ONCE),--once)
+
+test: ## Set up what is missing and run every test, on real parts; as root
+	@scripts/test
+
+lint: ## Check style, types, import directions, templates, migrations, translations and the deployment settings
+	@scripts/lint
+
+bench: ## Measure against the reference in the same run: NAME=launch or NAME=throughput
+	@test -n "$(NAME)" || { echo "Say which: make bench NAME=launch, or one of: $$(ls bench/*.py | sed 's|bench/||; s|\.py||' | grep -v '^_' | xargs)" >&2; exit 2; }
+	@scripts/bootstrap --tests >&2
+	@.venv/bin/python -m bench.$(NAME)
