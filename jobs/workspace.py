@@ -1,4 +1,4 @@
-"""A user's files: `WORKSPACE_ROOT/<owner>/` is `/workspace` in the user's containers, `jobs/<job>/` in it the job's own.
+"""A user's files: `WORKSPACE_ROOT/<owner>/` is `/workspace` in their containers, `jobs/<job>/` in it the job's own.
 
 Everything below the owner's directory belongs to the owner, who may plant links, pipes and names there while
 we look. So every step is taken from an open directory, one name at a time, and never through a link.

@@ -4,6 +4,17 @@ import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
+from channels.auth import AuthMiddlewareStack
+from channels.routing import ProtocolTypeRouter, URLRouter
 from django.core.asgi import get_asgi_application
 
-application = get_asgi_application()
+_http = get_asgi_application()  # loads the apps: the consumers' imports need them
+
+from portal.routing import websocket_urlpatterns
+from portal.sockets import OriginChecked
+from portal.tokens import BearerAuth
+
+_sockets = URLRouter(websocket_urlpatterns)
+application = ProtocolTypeRouter(
+    {"http": _http, "websocket": BearerAuth(_sockets, browsers=OriginChecked(AuthMiddlewareStack(_sockets)))}
+)

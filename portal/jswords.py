@@ -6,7 +6,7 @@ from django.utils.translation import pgettext
 
 def words() -> dict[str, str]:
     """Script key to sentence."""
-    return {**_times(), **_line(), **_log(), **_gpus(), **_files()}
+    return {**_times(), **_line(), **_log(), **_gpus()}
 
 
 def _times() -> dict[str, str]:
@@ -39,32 +39,33 @@ def _log() -> dict[str, str]:
         "paused": _("Paused"),
         "earlier": _("Load earlier output ({size} above)"),
         "shown from": _("Shown from byte {start} of {end}"),
-        "log size": _("{size}"),
+        "log size": "{size}",
         "log empty": _("Nothing has been printed yet."),
         "log none": _("This job printed nothing."),
         "log waiting": _("The log appears here as soon as the job starts."),
-        "log failed": _("The log could not be read. Trying again…"),
-        "log loading": _("Loading the log…"),
         "no match": _("No match in what is loaded"),
         "matches": _("{index} of {count}"),
-        "open link": _("Open this link in a new tab?"),
     }
 
 
 def _gpus() -> dict[str, str]:
     return {
-        "utilisation": _("Utilisation"),
-        "memory": _("Memory"),
-        "power": _("Power"),
-        "temperature": _("Temperature"),
         "value old": _("{age} old"),
-        "not reported": _("not reported"),
+        "no chart": _("no reading"),
         "job": _("job {id}"),
         "free": _("free"),
+        "in use": _("in use"),
+        "somebody": _("somebody"),
+        "more": _("and {count} more"),
         "busy outside": _("in use from outside"),
-        "no chart": _("No readings yet."),
+        "gpu totals": _("{used} with jobs · {free} free · {all} in all"),
+        "health lost": _("lost"),
+        "health missing": _("missing"),
+        "health error": _("not healthy"),
+        "why GPU_HIDDEN": _("hidden"),
+        "why GPU_QUARANTINED": _("quarantined"),
+        "why DRIVER": _("driver"),
+        "why GPU_UNHEALTHY": _("not healthy"),
+        "why GPU_UNSAMPLED": _("no fresh reading"),
+        "why GPU_BUSY_OUTSIDE": _("in use from outside"),
     }
-
-
-def _files() -> dict[str, str]:
-    return {"ago": _("ago"), "left": _("left")}

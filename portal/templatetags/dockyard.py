@@ -39,6 +39,12 @@ def _moment(at: datetime, style: str) -> str:
     return ""
 
 
+@register.simple_tag
+def span(start: datetime | None, end: datetime | None) -> str:
+    """How long it took from `start` to `end`; a dash where either is not known."""
+    return "–" if start is None or end is None else duration((end - start).total_seconds())
+
+
 @register.filter
 def duration(seconds: float | None) -> str:
     """Seconds as people say them: the two largest parts; a dash for None."""

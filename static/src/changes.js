@@ -21,6 +21,7 @@ function changed() {
 export function startChanges() {
   if (document.body.dataset.socket !== "changes") return;
   const socket = new Socket("/ws/changes/", {
+    check: "/gpus/now.json",
     open: () => { heard(); changed(); },
     text: (message) => {
       if (message.ping) setServerTime(message.ping);
@@ -28,7 +29,7 @@ export function startChanges() {
       if (message.jobs) changed();
     },
     down,
-    final: (code) => code === 4401 && out(),
+    final: out,
   });
   setInterval(() => socket.isOpen || changed(), POLL);
   document.addEventListener("visibilitychange", () => document.hidden || changed());

@@ -1,1 +1,204 @@
+// The GPUs page: every tile follows its node's readings, once a second.
+import "./styles/gpus.css";
+import { down, heard, out } from "./live.js";
+import { fillGpu, memory, showAge } from "./readings.js";
+import { Socket } from "./socket.js";
+import { setServerTime } from "./times.js";
+import { word } from "./words.js";
 
+const LINE_SECONDS = 300;
+const POLL = 3000;
+const first = JSON.parse(document.getElementById("gpus-data").textContent);
+const nodes = new Map(); // name → {at, gpus: Map(uuid → gpu)}
+const lines = new Map(); // uuid → [[at, utilisation], …]
+
+const BY_READING = new Set(["GPU_UNSAMPLED", "DRIVER", "GPU_UNHEALTHY", "GPU_BUSY_OUTSIDE"]); // a newer reading decides
+
+const byId = (uuid) => document.getElementById(uuid);
+
+function element(tag, className, ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
+const icon = (name) => {
+  const made = element("i", `bi ${name}`);
+  made.setAttribute("aria-hidden", "true");
+  return made;
+};
+
+/** Whose the GPU is, as a chip: colour, icon and word. */
+function holder(gpu) {
+  if (gpu.health !== "ok" && gpu.health !== "unknown") return ["tone-red", "bi-exclamation-octagon-fill", word(`health ${gpu.health}`)];
+  if (gpu.job) return ["tone-accent", "bi-play-circle-fill", gpu.owner ?? word("in use")];
+  if (gpu.busy_outside) return ["tone-violet", "bi-person-exclamation", word("busy outside")];
+  const why = gpu.unavailable?.code;
+  if (why) return ["tone-orange", "bi-sign-stop", word(`why ${why}`)];
+  return ["tone-green", "bi-circle", word("free")];
+}
+
+function fillHolder(tile, gpu) {
+  const [tone, name, text] = holder(gpu);
+  const place = tile.querySelector('[data-bind="holder"]');
+  if (place.dataset.said === `${tone} ${text}`) return;
+  place.dataset.said = `${tone} ${text}`;
+  place.className = `state ${tone}`;
+  place.replaceChildren(icon(name), element("span", "", text));
+}
+
+function fillFoot(tile, gpu) {
+  const place = tile.querySelector('[data-bind="foot"]');
+  const said = gpu.job ? `${gpu.job} ${gpu.owner}` : gpu.message || gpu.unavailable?.why || "";
+  if (place.dataset.said === said) return;
+  place.dataset.said = said;
+  if (!gpu.job) {
+    place.replaceChildren(said);
+    return;
+  }
+  const link = element("a", "", word("job", { id: gpu.job }));
+  link.href = `/jobs/${gpu.job}/`;
+  place.replaceChildren(link, ` · ${gpu.owner ?? ""}`);
+}
+
+function process(found) {
+  const who = found.job ? word("job", { id: found.job }) : found.user ?? found.owner ?? word("somebody");
+  const row = element("li", `is-${found.kind}`);
+  const name = element("span", "", found.name ? `${found.name} · ${who}` : who);
+  if (found.pid) name.title = `PID ${found.pid}`;
+  row.append(icon(found.kind === "foreign" ? "bi-person-exclamation" : "bi-terminal"), name, element("span", "gpu-value", memory(found.memory_mib)));
+  return row;
+}
+
+function fillProcesses(tile, gpu) {
+  const list = tile.querySelector('[data-bind="processes"]');
+  const shown = gpu.processes ?? [];
+  const said = JSON.stringify(shown);
+  if (list.dataset.said === said) return;
+  list.dataset.said = said;
+  list.hidden = !shown.length;
+  list.replaceChildren(...shown.slice(0, 8).map(process));
+  if (shown.length > 8) list.append(element("li", "", word("more", { count: shown.length - 8 })));
+}
+
+function spark(uuid) {
+  const tile = byId(uuid);
+  if (!tile) return;
+  const samples = lines.get(uuid) ?? [];
+  const end = samples.at(-1)?.[0] ?? 0;
+  let line = "";
+  let lastX = null;
+  let firstX = null;
+  for (const [at, value] of samples) {
+    const x = 150 - ((end - at) * 150) / LINE_SECONDS;
+    if (x < 0 || value === null || value === undefined) { if (value === null) lastX = null; continue; }
+    firstX ??= x;
+    line += `${lastX === null ? "M" : "L"}${x.toFixed(1)} ${(38.5 - value * 0.37).toFixed(1)}`;
+    lastX = x;
+  }
+  tile.querySelector(".spark-line").setAttribute("d", line);
+  tile.querySelector(".spark-fill").setAttribute("d", line && firstX !== null ? `${line.replaceAll("M", "L").replace("L", "M")}L150 40L${firstX.toFixed(1)} 40Z` : "");
+}
+
+function take(reading, live) {
+  const known = nodes.get(reading.node) ?? { at: null, gpus: new Map() };
+  nodes.set(reading.node, known);
+  if (reading.at && known.at && reading.at < known.at) return;
+  known.at = reading.at ?? known.at;
+  for (const gpu of reading.gpus) {
+    const tile = byId(gpu.uuid);
+    if (!tile) { again(); continue; }
+    const whole = { ...known.gpus.get(gpu.uuid), ...gpu };
+    if (live && !("unavailable" in gpu) && BY_READING.has(whole.unavailable?.code)) whole.unavailable = null;
+    known.gpus.set(gpu.uuid, whole);
+    fillGpu(tile, whole);
+    fillHolder(tile, whole);
+    fillFoot(tile, whole);
+    fillProcesses(tile, whole);
+    if (live && reading.at) push(gpu.uuid, reading.at, gpu.utilisation);
+  }
+  const section = document.querySelector(`[data-node="${CSS.escape(reading.node)}"]`);
+  if (!section) { again(); return; }
+  const note = section.querySelector('[data-bind="message"]');
+  note.hidden = !reading.message;
+  note.textContent = reading.message ?? "";
+}
+
+function push(uuid, at, value) {
+  const samples = lines.get(uuid) ?? [];
+  if (samples.length && samples.at(-1)[0] >= at) return;
+  samples.push([at, value ?? null]);
+  while (samples.length && samples[0][0] < at - LINE_SECONDS) samples.shift();
+  lines.set(uuid, samples);
+  spark(uuid);
+}
+
+/** A host or GPU that this page does not have: the whole page anew, not more than once in ten seconds. */
+let leaving = false;
+function again() {
+  if (leaving) return;
+  leaving = true;
+  setTimeout(() => location.reload(), 10000);
+}
+
+function totals() {
+  const all = [...nodes.values()].flatMap((node) => [...node.gpus.values()]);
+  const free = all.filter((gpu) => holder(gpu)[0] === "tone-green").length;
+  const used = all.filter((gpu) => gpu.job).length;
+  document.getElementById("gpu-totals").textContent = all.length ? word("gpu totals", { used, free, all: all.length }) : "";
+}
+
+function ages() {
+  nodes.forEach((node, name) => {
+    const section = document.querySelector(`[data-node="${CSS.escape(name)}"]`);
+    if (section) showAge(section, node.at);
+  });
+}
+
+async function ask(path) {
+  const answer = await fetch(path).catch(() => null);
+  if (answer?.redirected) out();
+  return answer?.ok && !answer.redirected ? answer.json() : null;
+}
+
+async function sparklines() {
+  const found = await ask("/gpus/recent.json");
+  if (!found) return;
+  for (const [uuid, samples] of Object.entries(found.gpus)) {
+    lines.set(uuid, samples);
+    spark(uuid);
+  }
+}
+
+async function poll() {
+  if (socket.isOpen || document.hidden) return;
+  const found = await ask("/gpus/now.json");
+  if (!found) return;
+  heard("polling");
+  setServerTime(found.server_time);
+  found.nodes.forEach((node) => take(node, true));
+  totals();
+}
+
+setServerTime(first.server_time);
+first.nodes.forEach((node) => take(node, false));
+totals();
+ages();
+sparklines();
+const socket = new Socket("/ws/gpus/", {
+  check: "/gpus/now.json",
+  open: () => { heard(); sparklines(); },
+  text: (message) => {
+    if (message.ping) setServerTime(message.ping);
+    heard();
+    message.nodes?.forEach((node) => take(node, true));
+    if (message.nodes) totals();
+    ages();
+  },
+  down,
+  final: out,
+});
+setInterval(ages, 1000);
+setInterval(poll, POLL);
+setTimeout(poll, 1500);

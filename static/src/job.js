@@ -1,1 +1,161 @@
+// A job's page: its head follows the state, its log the bytes, its charts the readings; by socket, else by polling.
+import Tab from "bootstrap/js/dist/tab.js";
+import "@xterm/xterm/css/xterm.css";
+import "./styles/job.css";
+import { Charts } from "./charts.js";
+import { down, heard, out } from "./live.js";
+import { LogView } from "./log.js";
+import { fillGpu, memory, showAge } from "./readings.js";
+import { Socket } from "./socket.js";
+import { serverNow, setServerTime, showTimes } from "./times.js";
 
+const POLL = 3000;
+const page = JSON.parse(document.getElementById("job-data").textContent);
+let version = page.status.version;
+let readAt = null;
+let fetching = false;
+
+const socket = new Socket(`/ws/jobs/${page.id}/`, {
+  check: `${page.url}status.json`,
+  open: () => { heard(); log.resume(); },
+  text: (message) => {
+    if (message.ping) setServerTime(message.ping);
+    heard();
+    if (message.job) setStatus(message.job);
+    if (message.log) log.setHead(message.log);
+    if (message.gpus) setReadings(message.gpus);
+  },
+  bytes: (buffer) => { heard(); log.frame(buffer); },
+  down,
+  final: out,
+});
+const log = new LogView(page.url, (message) => socket.send(message));
+const charts = new Charts(page.url);
+
+function setStatus(status) {
+  setServerTime(status.server_time);
+  log.setState(status);
+  if (status.log) log.setHead(status.log);
+  bind("place", status.place?.text);
+  bind("sentence", status.progress?.text);
+  setProgress(status.progress);
+  if (status.version !== version) refresh();
+}
+
+function bind(name, text) {
+  if (text) document.querySelectorAll(`#job-head [data-bind="${name}"]`).forEach((place) => (place.textContent = text));
+}
+
+function setProgress(progress) {
+  const bar = document.querySelector('#job-head [data-bind="progress"]');
+  if (!bar || !progress) return;
+  const known = progress.percent !== null;
+  bar.classList.toggle("progress-bar-animated", !known);
+  bar.classList.toggle("progress-bar-striped", !known);
+  bar.classList.toggle("w-100", !known);
+  if (!known) return;
+  bar.style.width = `${progress.percent}%`;
+  bar.parentElement.setAttribute("aria-valuenow", progress.percent);
+}
+
+/** Put the parts that follow the state in place anew; what is focused or unfolded stays so. */
+async function refresh() {
+  if (fetching) return;
+  fetching = true;
+  const answer = await fetch(`${page.url}?part=head`).catch(() => null);
+  fetching = false;
+  if (!answer?.ok || answer.redirected) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const focused = document.activeElement?.id;
+  const unfolded = [...document.querySelectorAll("details[open][id]")].map((details) => details.id);
+  fresh.querySelectorAll("[data-part]").forEach((part) => document.getElementById(part.id)?.replaceWith(document.adoptNode(part)));
+  unfolded.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
+  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  version = document.getElementById("job-head").dataset.version;
+  const runs = Number(document.getElementById("runs").dataset.count);
+  document.getElementById("runs-tab-item").hidden = runs < 2;
+  document.getElementById("announcer").textContent = document.querySelector("#job-head .state")?.textContent ?? "";
+  showTimes();
+  ticks();
+  if (readings) setReadings(readings);
+  filesAreOld = true;
+  loadFiles();
+}
+
+let readings = null;
+
+function setReadings(found) {
+  readings = found;
+  readAt = found.at;
+  for (const gpu of found.gpus) {
+    document.querySelectorAll(`#job-head [data-gpu="${CSS.escape(gpu.uuid)}"]`).forEach((element) => fillGpu(element, gpu));
+  }
+  const container = found.containers?.[0];
+  put("cpu", container?.cpu_percent, (value) => `${Math.round(value)} %`);
+  put("ram", container?.memory_mib, (value, place) => `${memory(value)} / ${memory(Number(place.dataset.limitMib))}`);
+  charts.add(found);
+  ticks();
+}
+
+function put(name, value, say) {
+  const place = document.querySelector(`#job-head [data-bind="${name}"]`);
+  if (!place) return;
+  document.querySelector(`#job-head [data-bind="${name}-box"]`).hidden = value === null || value === undefined;
+  if (value !== null && value !== undefined) place.textContent = say(value, place);
+}
+
+/** What moves by itself, by the server's clock. */
+function ticks() {
+  document.querySelectorAll("#job-head [data-from]").forEach((bar) => {
+    const [from, to] = [Date.parse(bar.dataset.from), Date.parse(bar.dataset.to)];
+    const percent = Math.min(100, Math.max(0, (100 * (serverNow() - from)) / (to - from)));
+    bar.style.width = `${percent}%`;
+    bar.classList.toggle("is-late", percent > 90);
+    bar.parentElement.setAttribute("aria-valuenow", Math.round(percent));
+  });
+  document.querySelectorAll("#job-head [data-gpu]").forEach((element) => showAge(element, readAt));
+}
+
+async function poll() {
+  if (socket.isOpen || document.hidden) return;
+  const answer = await fetch(`${page.url}status.json`, { headers: { Accept: "application/json" } }).catch(() => null);
+  if (!answer) return;
+  if (answer.redirected || answer.status === 404) { out(); return; }
+  if (!answer.ok) return;
+  const status = await answer.json();
+  heard("polling");
+  setStatus(status);
+  if (status.gpus_now) setReadings(status.gpus_now);
+  await log.poll();
+}
+
+let filesAreOld = true;
+
+async function loadFiles() {
+  const visible = document.getElementById("pane-files").classList.contains("active");
+  if (!visible || !filesAreOld) return;
+  filesAreOld = false;
+  const answer = await fetch(`${page.url}?part=files`).catch(() => null);
+  if (!answer?.ok || answer.redirected) { filesAreOld = true; return; }
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("files");
+  document.getElementById("files").replaceWith(document.adoptNode(fresh));
+  showTimes();
+}
+
+function tabs() {
+  const named = location.hash && document.getElementById(`tab-${location.hash.slice(1)}`);
+  document.getElementById("job-tabs").addEventListener("shown.bs.tab", (event) => {
+    history.replaceState(null, "", `#${event.target.id.replace("tab-", "")}`);
+    if (event.target.id === "tab-log") log.fit();
+    if (event.target.id === "tab-files") { filesAreOld = true; loadFiles(); }
+  });
+  if (named) Tab.getOrCreateInstance(named).show();
+}
+
+log.setState(page.status);
+if (page.status.log) log.setHead(page.status.log);
+tabs();
+ticks();
+setInterval(ticks, 1000);
+setInterval(poll, POLL);
+setTimeout(poll, 1500); // a browser without WebSockets does not wait long

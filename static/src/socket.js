@@ -3,7 +3,7 @@
 const MIN_DELAY = 500;
 const MAX_DELAY = 15000;
 const SILENCE = 45000; // the server pings at least every 25 s; silence for longer means a dead line
-const FINAL = new Set([4401, 4404]); // signed out; no such object (any more): no use in trying again
+const FINAL = new Set([4401, 4404]); // signed out; no such object (any more)
 
 export class Socket {
   #path;
@@ -14,7 +14,10 @@ export class Socket {
   #watch = null;
   #closed = false;
 
-  /** `on`: {open(socket), text(message), bytes(ArrayBuffer), down(), final(code)} */
+  /**
+   * `on`: {open(socket), text(message), bytes(ArrayBuffer), down(), final(code)} and `check`, an address that
+   * answers whether the socket may be opened at all: browsers don't tell why a handshake was refused.
+   */
   constructor(path, on) {
     this.#path = path;
     this.#on = on;
@@ -45,13 +48,15 @@ export class Socket {
     const socket = new WebSocket(`${scheme}//${location.host}${this.#path}`);
     this.#socket = socket;
     socket.binaryType = "arraybuffer";
+    let opened = false;
     socket.onopen = () => {
+      opened = true;
       this.#delay = MIN_DELAY;
       this.#heard();
       this.#on.open?.(this);
     };
     socket.onmessage = (event) => this.#message(event.data);
-    socket.onclose = (event) => socket === this.#socket && this.#down(event.code);
+    socket.onclose = (event) => socket === this.#socket && this.#down(event.code, opened);
   }
 
   #message(data) {
@@ -70,17 +75,27 @@ export class Socket {
     this.#watch = setTimeout(() => this.#socket?.close(), SILENCE);
   }
 
-  #down(code) {
+  async #down(code, opened) {
     clearTimeout(this.#watch);
     if (this.#closed) return;
-    if (FINAL.has(code)) {
+    this.#on.down?.();
+    const refusal = FINAL.has(code) || !opened ? await this.#refusal() : 0;
+    if (this.#closed) return;
+    if (refusal) {
       this.#closed = true;
-      this.#on.final?.(code);
+      this.#on.final?.(refusal);
       return;
     }
-    this.#on.down?.();
     this.#soon(this.#delay * (0.75 + Math.random() / 2));
     this.#delay = Math.min(this.#delay * 2, MAX_DELAY);
+  }
+
+  /** 4401 when the reader is signed out, 4404 when there is nothing (more) to see, 0 when trying again makes sense. */
+  async #refusal() {
+    const answer = await fetch(this.#on.check, { redirect: "manual", headers: { Accept: "application/json" } }).catch(() => null);
+    if (!answer) return 0;
+    if (answer.type === "opaqueredirect" || answer.status === 401 || answer.status === 403) return 4401;
+    return answer.status === 404 ? 4404 : 0;
   }
 
   #soon(delay) {

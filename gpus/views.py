@@ -1,0 +1,41 @@
+"""The GPUs page and the JSON behind it."""
+
+import time
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from gpus import history
+from gpus.models import GPU
+from gpus.now import nodes_now
+
+SPARKLINE_SECONDS = 300
+
+
+@require_GET
+@login_required
+def page(request: HttpRequest) -> HttpResponse:
+    """Who has what, is it used, is anything sick."""
+    return render(request, "gpus/gpus.html", {"now": _now(request)})
+
+
+@require_GET
+@login_required
+def now(request: HttpRequest) -> JsonResponse:
+    """What the page shows, for browsers without a socket."""
+    return JsonResponse(_now(request))
+
+
+@require_GET
+@login_required
+def recent(request: HttpRequest) -> JsonResponse:
+    """The last minutes of every GPU: `{uuid: [[at, utilisation], …]}`."""
+    samples = history.recent_of(GPU.objects.values_list("uuid", flat=True), SPARKLINE_SECONDS)
+    lines = {uuid: [[s["at"], s.get("utilisation")] for s in found] for uuid, found in samples.items()}
+    return JsonResponse({"gpus": lines, "server_time": time.time()})
+
+
+def _now(request: HttpRequest) -> dict[str, object]:
+    return {"nodes": nodes_now(bool(getattr(request.user, "is_staff", False))), "server_time": time.time()}

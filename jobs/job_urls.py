@@ -1,0 +1,18 @@
+"""Addresses under /jobs/<id>/."""
+
+from django.urls import path
+
+from jobs import job_views
+
+urlpatterns = [
+    path("", job_views.page, name="job"),
+    path("status.json", job_views.status_json, name="job_status"),
+    path("charts.json", job_views.charts_json, name="job_charts"),
+    path("log", job_views.log, name="job_log"),
+    path("log/download", job_views.log_download, name="job_log_download"),
+    path("files/<path:relpath>", job_views.file, name="job_file"),
+    path("cancel/", job_views.cancel, name="job_cancel"),
+    path("hold/", job_views.hold, name="job_hold"),
+    path("release/", job_views.release, name="job_release"),
+    path("resubmit/", job_views.resubmit, name="job_resubmit"),
+]

@@ -1,0 +1,199 @@
+"""One job: its page, what the page asks for, and what may be done to it. Strangers get 404 everywhere."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.utils.http import content_disposition_header
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from jobs import control, jobpage, logstore, readings, secretbox, wording, workspace
+from jobs.access import can_control, get_job
+from jobs.models import Job, Run
+from jobs.resubmit import resubmit as submit_again
+from jobs.status import status
+from jobs.submit import Refused
+from portal.streaming import in_thread
+
+MOST_LOG_BYTES = 1 << 20  # in one range
+FILE_PIECE = 256 * 1024
+BINARY = "application/octet-stream"
+BIGGEST = 2**62
+
+
+@require_GET
+@never_cache
+@login_required
+def page(request: HttpRequest, pk: int) -> HttpResponse:
+    """The job's page; with `?part=head` (or `files`), that part alone, for the page to put in place."""
+    job = get_job(request.user, pk)
+    part = request.GET.get("part", "")
+    if part == "files":
+        return render(request, "jobs/parts/files.html", {"job": job, **jobpage.files(job)})
+    context = jobpage.context(job, request.user)
+    return render(request, "jobs/parts/anew.html" if part == "head" else "jobs/job.html", context)
+
+
+@require_GET
+@never_cache
+@login_required
+def status_json(request: HttpRequest, pk: int) -> JsonResponse:
+    """What the socket tells, for browsers without one; `gpus` are the job's last readings."""
+    job = get_job(request.user, pk)
+    said = status(job, request.user)
+    gpus = readings.job_gpus_now(job, job.current_run) if said["is_live"] and said["gpus_granted"] else None
+    return JsonResponse({**said, "gpus_now": gpus})
+
+
+@require_GET
+@never_cache
+@login_required
+def charts_json(request: HttpRequest, pk: int) -> JsonResponse:
+    """The readings of a run's GPUs over its life, see `jobs.readings.job_charts`."""
+    job = get_job(request.user, pk)
+    return JsonResponse({"gpus": readings.job_charts(job, _run(request, job))})
+
+
+@require_GET
+@never_cache
+@login_required
+def log(request: HttpRequest, pk: int) -> HttpResponse:
+    """Bytes [start, end) of a run's log, at most MOST_LOG_BYTES; a negative start counts from the end."""
+    run = _run(request, get_job(request.user, pk))
+    if run is None:
+        return HttpResponse(content_type=BINARY)
+    size = logstore.size(run)
+    start = _number(request, "start", 0)
+    start = max(0, size + start) if start < 0 else min(start, size)
+    end = min(_number(request, "end", size), size, start + MOST_LOG_BYTES)
+    headers = {
+        "X-Log-Run": str(run.pk), "X-Log-Generation": str(run.log_generation), "X-Log-Start": str(start),
+        "X-Log-Size": str(size), "X-Log-Complete": "true" if run.log_complete else "false",
+    }  # fmt: skip
+    data = logstore.read(run, start, end) if end > start else b""
+    return HttpResponse(data, content_type=BINARY, headers=headers)
+
+
+@require_GET
+@login_required
+def log_download(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+    """The whole log of a run as a file."""
+    job = get_job(request.user, pk)
+    run = _run(request, job)
+    name = f"job-{job.pk}-run-{run.number}.log" if run else f"job-{job.pk}.log"
+    return _download(logstore.stream(run) if run else iter(()), name)
+
+
+@require_GET
+@login_required
+def file(request: HttpRequest, pk: int, relpath: str) -> StreamingHttpResponse:
+    """A file that the job left, as a download and never as a page of this site."""
+    try:
+        opened = workspace.open_file(get_job(request.user, pk), relpath)
+    except FileNotFoundError as error:
+        raise Http404 from error
+    return _download(_pieces(opened), relpath.rpartition("/")[2])
+
+
+@require_POST
+@login_required
+def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    return _act(request, pk, control.cancel, _("There was nothing left to cancel."))
+
+
+@require_POST
+@login_required
+def hold(request: HttpRequest, pk: int) -> HttpResponse:
+    return _act(request, pk, control.hold, _("Only a waiting job can be put on hold."))
+
+
+@require_POST
+@login_required
+def release(request: HttpRequest, pk: int) -> HttpResponse:
+    return _act(request, pk, control.release, _("There was no hold of yours to release."))
+
+
+@require_POST
+@login_required
+def resubmit(request: HttpRequest, pk: int) -> HttpResponse:
+    """The owner's job once more; a colleague clones instead, since the secrets are the owner's."""
+    job = get_job(request.user, pk)
+    if job.owner_id != request.user.pk:
+        return redirect(f"/jobs/new/?clone={job.pk}")
+    try:
+        again = submit_again(job, owner=request.user, submission=_submission(request))
+    except Refused as error:
+        for sentence in _sentences(error, request.user.get_username()):
+            messages.error(request, sentence)
+        return redirect(job)
+    except secretbox.Unreadable:
+        messages.error(request, _("A secret of this job can no longer be read. Clone it and enter the secret again."))
+        return redirect(job)
+    return redirect(again)
+
+
+def _act(request: HttpRequest, pk: int, verb: Callable[[Job, Any], bool], nothing: str) -> HttpResponse:
+    job = get_job(request.user, pk)
+    if not can_control(request.user, job):  # a colleague sees the job, and learns that it is not theirs to steer
+        messages.error(request, _("Only its owner, a lead of its team or an administrator may do this."))
+        return redirect(job)
+    if not verb(job, request.user):
+        messages.info(request, nothing)
+    return redirect(job)
+
+
+def _sentences(error: Refused, reader: str) -> Iterator[str]:
+    yield from (wording.problem(problem) for problem in error.problems)
+    yield from (wording.refusal(refusal, reader=reader) for refusal in error.refusals)
+
+
+def _submission(request: HttpRequest) -> uuid.UUID:
+    try:
+        return uuid.UUID(request.POST.get("submission", ""))
+    except ValueError:
+        return uuid.uuid4()
+
+
+def _run(request: HttpRequest, job: Job) -> Run | None:
+    """The run of the job that `?run=` names by its id, or the last one. Http404 for another job's."""
+    if not request.GET.get("run"):
+        return job.current_run
+    run = job.runs.select_related("node").filter(pk=_number(request, "run", 0)).first()
+    if run is None:
+        raise Http404
+    return run
+
+
+def _number(request: HttpRequest, name: str, default: int) -> int:
+    """A whole number of the query. Http404 for nonsense: only a page's own script makes these addresses."""
+    text = request.GET.get(name, "")
+    if not text:
+        return default
+    try:
+        value = int(text[:21])
+    except ValueError as error:
+        raise Http404 from error
+    if abs(value) > BIGGEST:
+        raise Http404
+    return value
+
+
+def _pieces(opened: BinaryIO) -> Iterator[bytes]:
+    with opened:
+        while piece := opened.read(FILE_PIECE):
+            yield piece
+
+
+def _download(pieces: Iterator[bytes], name: str) -> StreamingHttpResponse:
+    """An attachment that no browser shows or runs."""
+    response = StreamingHttpResponse(in_thread(pieces), content_type=BINARY)
+    response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Cache-Control"] = "private, no-store"
+    return response
