@@ -10,7 +10,7 @@ from typing import Any
 
 CAP_DROP = ["MKNOD", "NET_RAW", "AUDIT_WRITE"]
 WORKSPACE = "/workspace"
-LOG_MARGIN_BYTES = 64 << 20
+LOG_MARGIN_BYTES = 16 << 20
 # Of what an NVIDIA image sets, only the driver versions it needs may stay.
 KEPT_IMAGE_PREFIX = "NVIDIA_REQUIRE_"
 
@@ -159,9 +159,12 @@ def _host_config(facts: RunFacts) -> dict[str, Any]:
 
 
 def log_config(limit_bytes: int) -> dict[str, Any]:
-    """The driver that keeps raw bytes, blocking, in one file that does not rotate below the run's own limit."""
-    size = (limit_bytes + limit_bytes // 4 + LOG_MARGIN_BYTES) >> 20
-    options = {"mode": "blocking", "max-size": f"{size}m", "max-file": "1", "compress": "false"}
+    """The driver that keeps raw bytes, blocking, in one file that does not rotate below the run's own limit.
+
+    Each line costs some 40 bytes beside its text, hence the factor.
+    """
+    size = 2 * limit_bytes + LOG_MARGIN_BYTES
+    options = {"mode": "blocking", "max-size": str(size), "max-file": "1", "compress": "false"}
     return {"Type": "local", "Config": options}
 
 
