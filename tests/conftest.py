@@ -1,6 +1,7 @@
 """Real parts for the tests, one of each a session, and the check that no test may break."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ def _uses_database(item: Any) -> bool:
     return item.get_closest_marker("django_db") is not None or bool(DATABASE_FIXTURES & set(item.fixturenames))
 
 
+def pytest_configure() -> None:
+    """A SIGTERM ends the run as Ctrl-C does: the real parts are stopped."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark by what a test uses: `e2e` for the running product, `database` for what must hold on both databases."""
     for item in items:
@@ -50,7 +56,7 @@ def redis_server() -> Iterator[redis_rig.RedisServer]:
 
 
 @pytest.fixture(autouse=True)
-def _clean_redis(request: pytest.FixtureRequest) -> Iterator[None]:
+def _clean_redis(request: pytest.FixtureRequest) -> None:
     """Whoever touches the database announces changes: let Redis be there, and empty."""
     names = set(request.fixturenames)
     if (_uses_database(request.node) or "redis_server" in names) and not LIVE_FIXTURES & names:
@@ -58,7 +64,6 @@ def _clean_redis(request: pytest.FixtureRequest) -> Iterator[None]:
         if not server.is_running:
             server.start()
         server.flush()
-    yield
 
 
 @pytest.fixture(scope="session")

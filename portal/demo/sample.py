@@ -43,8 +43,7 @@ def expected_log(gpus: str) -> bytes:
     parts = [f"\033[1;36mDockyard sample job\033[0m on GPU \033[1m{gpus}\033[0m\n"]
     for epoch in range(1, EPOCHS + 1):
         parts.append(f"\033[33mepoch {epoch} of {EPOCHS}\033[0m\n")
-        for step in range(1, STEPS + 1):
-            parts.append(f"\r  {step * 100 // STEPS:3d}% \033[32m{'█' * step}\033[0m")
+        parts += [f"\r  {n * 100 // STEPS:3d}% \033[32m{'█' * n}\033[0m" for n in range(1, STEPS + 1)]
         parts.append(f"  loss 0.{90 - epoch * epoch * 5}\n")
     return "".join([*parts, "\033[1;32mdone\033[0m ✓\n"]).encode()
 
@@ -63,7 +62,9 @@ class Sample:
         self._dockyard("login", self.product.url, "-u", "alice", "--password-stdin",
                        stdin=self.product.accounts["alice"] + "\n")  # fmt: skip
         job = json.loads(self._dockyard(*SUBMIT, stdin=SCRIPT))["id"]
-        self.console.print(f"\n[bold]alice[/] has submitted job #{job}: {self.product.url}/jobs/{job}/\n", soft_wrap=True)
+        self.console.print(
+            f"\n[bold]alice[/] has submitted job #{job}: {self.product.url}/jobs/{job}/\n", soft_wrap=True
+        )
         self._follow(job)
         return self._judge(job)
 
@@ -90,13 +91,16 @@ class Sample:
             self.console.print(f"[bold red]✗[/] The log of job #{job} is not complete: {len(log)} of {len(wanted)} bytes "
                                "came back, or others.", soft_wrap=True)  # fmt: skip
         else:
-            self.console.print(f"[bold green]✓[/] Job #{job} succeeded; its log is complete to the byte ({len(log)} bytes).")
+            self.console.print(
+                f"[bold green]✓[/] Job #{job} succeeded; its log is complete: {len(log)} bytes, each as expected."
+            )
             return True
         return False
 
     def _dockyard(self, *arguments: str, stdin: str = "") -> bytes:
         """What the command printed. Raises Failed with its own words."""
-        done = subprocess.run([*DOCKYARD, *arguments], env=self.env, input=stdin.encode(), capture_output=True)
+        done = subprocess.run([*DOCKYARD, *arguments], env=self.env, input=stdin.encode(), capture_output=True,
+                              check=False)  # fmt: skip
         if done.returncode:
             words = done.stderr.decode(errors="replace").strip()
             raise Failed(f"dockyard {arguments[0]} failed with status {done.returncode}: {words}")

@@ -19,7 +19,7 @@ import docker
 import requests
 
 from portal.busybox import busybox_tar
-from tests.rigs.processes import kill_group, processes_naming, tail_of, terminate, wait_until
+from tests.rigs.processes import processes_naming, tail_of, terminate, wait_until
 
 BUSYBOX = "dockyard-test/busybox:latest"
 WITH_ENTRYPOINT = "dockyard-test/entrypoint:latest"

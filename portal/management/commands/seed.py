@@ -104,9 +104,9 @@ def _node_with_gpus() -> Node:
 
 
 def _remember(past: Past, owner: User, team: Team, node: Node) -> None:
-    """One ended job with its run, allocation, events and log, unless it is there. It happened before the product ran,
+    """One ended job with its run, allocation, events and log, unless it is there.
 
-    so its rows are written as they ended; every later move goes through `advance`.
+    It is of a time before the product ran: its rows are written as they ended. All moves since go through `advance`.
     """
     submission = uuid.uuid5(_NAMESPACE, past.key)
     if Job.objects.filter(owner=owner, submission=submission).exists():
@@ -129,7 +129,7 @@ def _job(
     past: Past, owner: User, team: Team, submission: uuid.UUID, created: datetime, started: datetime, ended: datetime
 ) -> Job:
     return Job.objects.create(
-        owner=owner, team=team, submission=submission, name=past.name, image=f"{IMAGE}:latest", script=past.script,
+        owner=owner, team=team, submission=submission, name=past.name, image=f"{IMAGE}:latest", script=past.work.script,
         gpus=past.gpus, millicpus=4000 if past.gpus else 1000, memory_mib=past.memory_mib, shm_mib=512,
         limit_seconds=int(past.limit * 60), priority=past.priority, state=JOB_STATE_AFTER[EndReason(past.reason)],
         end_reason=past.reason, exit_code=past.exit_code, created_at=created, queued_at=created, started_at=started,
@@ -143,7 +143,7 @@ def _run(past: Past, job: Job, node: Node, started: datetime, ended: datetime) -
         starting_at=started - timedelta(seconds=1), started_at=started, ended_at=ended, end_reason=past.reason,
         exit_code=past.exit_code, oom_killed=past.reason == EndReason.OOM_KILLED, engine_id=node.engine_id,
         deadline=started + timedelta(minutes=past.limit), uid=job.owner.run_uid, gid=job.owner.run_gid,
-        log_bytes=len(past.log.encode()), log_complete=True,
+        log_bytes=len(past.work.log.encode()), log_complete=True,
     )  # fmt: skip
 
 
@@ -160,7 +160,9 @@ def _allocation(run: Run, gpus: list[GPU], started: datetime, ended: datetime) -
         run=run, node=run.node, user=job.owner, team=job.team, gpus=job.gpus, millicpus=job.millicpus,
         memory_mib=job.memory_mib, created_at=started, released_at=ended,
     )  # fmt: skip
-    AllocationSlot.objects.bulk_create(AllocationSlot(allocation=allocation, gpu=gpu, released_at=ended) for gpu in gpus)
+    AllocationSlot.objects.bulk_create(
+        AllocationSlot(allocation=allocation, gpu=gpu, released_at=ended) for gpu in gpus
+    )
 
 
 def _events(past: Past, job: Job, run: Run, gpus: list[GPU]) -> None:
@@ -191,8 +193,8 @@ def _events(past: Past, job: Job, run: Run, gpus: list[GPU]) -> None:
 
 
 def _log(past: Past, run: Run) -> None:
-    if past.log:
-        logstore.save(run.pk, 0, 0, past.log.encode()).save()
+    if past.work.log:
+        logstore.save(run.pk, 0, 0, past.work.log.encode()).save()
 
 
 def _minutes(gpus: list[GPU], started: datetime, ended: datetime) -> None:
@@ -208,6 +210,7 @@ def _minute(gpu: GPU, minute: datetime, n: int) -> GPUMinute:
     wave = math.sin(n / 3 + gpu.index) * 4
     warm = min(n / 4, 1)
     return GPUMinute(
-        gpu=gpu, minute=minute, utilisation=round(warm * (92 + wave), 1), power_w=round(60 + warm * (280 + 6 * wave), 1),
-        memory_mib=round(warm * 0.7 * (gpu.memory_mib or 40960)), temperature_c=round(34 + warm * (30 + wave / 2), 1),
+        gpu=gpu, minute=minute, utilisation=round(warm * (92 + wave), 1),
+        power_w=round(60 + warm * (280 + 6 * wave), 1), memory_mib=round(warm * 0.7 * (gpu.memory_mib or 40960)),
+        temperature_c=round(34 + warm * (30 + wave / 2), 1),
     )  # fmt: skip
