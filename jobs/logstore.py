@@ -1,0 +1,123 @@
+"""The bytes of runs' logs: immutable segments in `STORAGES["logs"]`, the newest bytes in the tail.
+
+Offsets count bytes of one generation of a run's log; `Run.log_generation` says which one stands. Log text is never
+in the database. Segments are written on the run's node and read everywhere.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from django.core.files.base import ContentFile
+from django.core.files.storage import Storage, storages
+from django.db.models import F
+
+from jobs import tail
+from jobs.models import LogSegment, Run
+
+READ_CHUNK = 1 << 20
+_TRIES = 3  # a segment may take the place of tail bytes between two looks
+
+
+def _storage() -> Storage:
+    return storages["logs"]
+
+
+def size(run: Run) -> int:
+    """How many bytes of the run's log can be read now, of the generation that `run` says."""
+    if run.log_complete:
+        return run.log_bytes
+    return max(stored_end(run.pk, run.log_generation), tail.end(run.pk, run.log_generation) or 0)
+
+
+def stored_end(run_id: int, generation: int) -> int:
+    """Where the segments of a run's generation end; 0 without any."""
+    last = LogSegment.objects.filter(run=run_id, generation=generation).order_by("-offset").first()
+    return last.offset + last.length if last else 0
+
+
+def read(run: Run, start: int, end: int) -> bytes:
+    """The bytes [start, end) of the log; fewer, from `start` on, when there are no more, or for now."""
+    parts: list[bytes] = []
+    for _ in range(_TRIES):
+        before = start
+        for part in _stored(run, start, end):
+            parts.append(part)
+            start += len(part)
+        if start < end and not run.log_complete:
+            parts.append(tail.read(run.pk, run.log_generation, start, end))
+            start += len(parts[-1])
+        if start >= end or start == before:
+            break
+    return b"".join(parts)
+
+
+def stream(run: Run) -> Iterator[bytes]:
+    """The whole log as it is at the first step, in pieces of at most READ_CHUNK bytes."""
+    at, end = 0, size(run)
+    while at < end:
+        data = read(run, at, min(at + READ_CHUNK, end))
+        if not data:
+            return
+        yield data
+        at += len(data)
+
+
+def _stored(run: Run, start: int, end: int) -> Iterator[bytes]:
+    """What the segments hold of [start, end), without a gap from `start` on."""
+    segments = LogSegment.objects.filter(run=run.pk, generation=run.log_generation, offset__lt=end)
+    for segment in segments.filter(offset__gt=start - F("length")).order_by("offset"):
+        if segment.offset > start:
+            return
+        try:
+            with _storage().open(segment.name) as file:
+                file.seek(start - segment.offset)
+                data = file.read(min(end, segment.offset + segment.length) - start)
+        except FileNotFoundError:
+            return  # replaced by a newer generation meanwhile
+        yield data
+        start += len(data)
+
+
+# --- for the node ---
+
+
+def save(run_id: int, generation: int, offset: int, data: bytes | bytearray) -> LogSegment:
+    """Put a segment into storage, durably. Its row, which makes it part of the log, is the caller's to save.
+
+    The name follows from its place, so that a try that failed before the row leaves nothing behind for good.
+    """
+    name = f"{run_id // 1000:06d}/{run_id}/{generation}-{offset:014d}"
+    storage = _storage()
+    storage.delete(name)
+    name = storage.save(name, ContentFile(bytes(data)))
+    _sync(storage, name)
+    return LogSegment(run_id=run_id, generation=generation, offset=offset, length=len(data), name=name)
+
+
+def _sync(storage: Storage, name: str) -> None:
+    """Durable before the row says so. A storage without paths is durable when it has answered."""
+    try:
+        path = Path(storage.path(name))
+    except NotImplementedError:
+        return
+    for place in (path, path.parent, path.parent.parent):
+        fd = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def delete_files(names: Iterable[str]) -> None:
+    """Forget files whose rows are gone. One that can't be deleted is only waste."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            _storage().delete(name)
+
+
+def segment_ends(run_id: int, generation: int) -> list[int]:
+    """The offset behind each segment of a generation, in order."""
+    rows = LogSegment.objects.filter(run=run_id, generation=generation).order_by("offset")
+    return [offset + length for offset, length in rows.values_list("offset", "length")]

@@ -1,0 +1,84 @@
+"""Writes the segments of a run's log, and calls it complete in the end."""
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from jobs import logstore
+from jobs.models import LogSegment, Run
+from portal import live
+
+log = logging.getLogger(__name__)
+
+
+class SegmentWriter:
+    """Collects bytes and makes a segment of every LOG_SEGMENT_BYTES. Offsets are those of one generation.
+
+    Segments of a generation above `Run.log_generation` are nobody's to read until `complete` makes it the run's.
+    """
+
+    def __init__(self, run_id: int, generation: int, stored: int = 0) -> None:
+        self.run_id = run_id
+        self.generation = generation
+        self.stored = stored  # all before this offset is in segments
+        self.pending = bytearray()
+
+    @property
+    def end(self) -> int:
+        return self.stored + len(self.pending)
+
+    @property
+    def room(self) -> int:
+        """How many bytes the segment in the making still takes."""
+        return int(settings.LOG_SEGMENT_BYTES) - len(self.pending)
+
+    def write(self, data: bytes) -> None:
+        """Add any number of bytes, storing each segment that is full."""
+        while data:
+            part, data = data[: self.room], data[self.room :]
+            self.pending += part
+            if self.room <= 0:
+                self.cut()
+
+    def cut(self) -> None:
+        """Store what is pending as a segment. When it fails, it is still pending."""
+        segment = logstore.save(self.run_id, self.generation, self.stored, self.pending)
+        segment.save(force_insert=True)
+        self._pass(segment)
+
+    def _pass(self, segment: LogSegment) -> None:
+        self.stored += segment.length
+        self.pending.clear()
+
+    def complete(self, *, dropped: int, holes: Iterable[dict[str, Any]] = (), base: int | None = None) -> None:
+        """Store what is pending and call the log complete, with all the facts about it, in one transaction.
+
+        With `base`, this generation takes over the older one's segments before that offset and replaces the rest.
+        """
+        last = logstore.save(self.run_id, self.generation, self.stored, self.pending) if self.pending else None
+        replaced: list[str] = []
+        with transaction.atomic():
+            if last:
+                last.save(force_insert=True)
+            if base is not None:
+                replaced = self._take_over(base)
+            Run.objects.filter(pk=self.run_id).update(
+                log_generation=self.generation, log_bytes=self.end, log_complete=True, log_dropped_bytes=dropped,
+                log_holes=list(holes),
+            )  # fmt: skip
+        if last:
+            self._pass(last)
+        logstore.delete_files(replaced)
+        news = {"generation": self.generation, "end": self.stored, "complete": True}
+        live.publish(live.log_topic(self.run_id), news)
+
+    def _take_over(self, base: int) -> list[str]:
+        """Make the older generation's segments before `base` ours; drop its others and return their files."""
+        older = LogSegment.objects.filter(run=self.run_id, generation__lt=self.generation)
+        older.filter(offset__lt=base).update(generation=self.generation)
+        names = list(older.values_list("name", flat=True))
+        older.delete()
+        return names

@@ -1,0 +1,264 @@
+"""What was captured of a run's output on this host, before it goes to log storage.
+
+One directory a run: `container` (its id), a file for each attach, in order (`0-whole` when it was attached before
+the container started, else `0-late`, `1-late`, …; `1-over` after the limit), holding the engine's frames as they
+came, and `dropped` (how many payload bytes past the run's limit were not kept). What stands between two pieces is
+not known here.
+"""
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from jobs.logframes import RECOVERING, Deframer, on_own_line, payload_of
+
+WHOLE, LATE, OVER = "whole", "late", "over"  # kinds of pieces
+_CHUNK = 1 << 18
+_NOTE_PERIOD = 1.0  # seconds between two notes of how much was dropped
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class Spool:
+    """A run's pieces. Made by `create` or found by `find`; the drain writes it, others only read."""
+
+    def __init__(self, directory: Path, container_id: str, limit: int) -> None:
+        self.directory = directory
+        self.run_id = int(directory.name)
+        self.container_id = container_id
+        self.limit = limit  # payload bytes that may be kept
+        self.pieces = [Piece(path) for path in sorted(directory.glob("*-*"), key=_number)]
+        self.kept = sum(piece.measure().length for piece in self.pieces)
+        self.dropped = self._noted()
+        self._noted_at = 0.0
+
+    @classmethod
+    def create(cls, root: Path, run_id: int, container_id: str, limit: int) -> "Spool":
+        """A new, durable spool; an older container's spool of the same run is thrown away."""
+        directory = root / str(run_id)
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        with (directory / "container").open("w") as file:
+            file.write(container_id)
+            file.flush()
+            os.fsync(file.fileno())
+        sync_directory(directory)
+        sync_directory(root)
+        return cls(directory, container_id, limit)
+
+    @classmethod
+    def find(cls, root: Path, run_id: int, limit: int) -> "Spool | None":
+        """The spool that an earlier life of the agent left; None when there is none."""
+        directory = root / str(run_id)
+        try:
+            return cls(directory, (directory / "container").read_text(), limit)
+        except FileNotFoundError:
+            return None
+
+    def add_piece(self, *, whole: bool) -> "Piece":
+        """A new, empty piece. Only when nobody writes to the one before any more."""
+        kind = WHOLE if whole else OVER if self.is_full else LATE
+        piece = Piece(self.directory / f"{len(self.pieces)}-{kind}")
+        piece.path.touch()
+        self.pieces.append(piece)
+        return piece
+
+    @property
+    def has_open_hole(self) -> bool:
+        """Whether a live piece stands after bytes that are missing, so that a mark is shown."""
+        return any(piece.kind == LATE for piece in self.pieces)
+
+    @property
+    def is_full(self) -> bool:
+        return self.kept >= self.limit
+
+    def drop(self, count: int) -> None:
+        """Count payload bytes past the limit, and note the count now and then."""
+        self.dropped += count
+        if time.monotonic() - self._noted_at >= _NOTE_PERIOD:
+            self.note_dropped()
+
+    def note_dropped(self) -> None:
+        self._noted_at = time.monotonic()
+        with contextlib.suppress(OSError):  # a full disk; the count is still in memory
+            (self.directory / "dropped").write_text(str(self.dropped))
+
+    def _noted(self) -> int:
+        try:
+            return int((self.directory / "dropped").read_text() or 0)
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    @staticmethod
+    def discard_at(root: Path, run_id: int) -> None:
+        shutil.rmtree(root / str(run_id), ignore_errors=True)
+
+
+def _number(path: Path) -> int:
+    return int(path.name.partition("-")[0])
+
+
+class Piece:
+    """What one attach delivered. The last three are known only in the life of the agent that attached."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.kind = path.name.partition("-")[2]
+        self.engine_life = 0
+        self.saw_end = False  # the engine closed the stream
+        self.delivered: dict[int, int] = {}  # payload bytes a stream, also those past the limit
+
+    def measure(self) -> Deframer:
+        """The lengths of its streams, by reading it."""
+        deframer = Deframer()
+        for data in self.chunks():
+            deframer.feed(data)
+        return deframer
+
+    def payload(self, start: int = 0) -> Iterator[bytes]:
+        """The payload of both streams in order of arrival, from its byte `start` on."""
+        deframer = Deframer()
+        for data in self.chunks():
+            part = payload_of(data, deframer.feed(data))
+            yield part[start:]
+            start = max(start - len(part), 0)
+
+    def chunks(self) -> Iterator[bytes]:
+        with self.path.open("rb", buffering=0) as file:
+            while data := file.read(_CHUNK):
+                yield data
+
+    def stream(self, stream: int) -> Iterator[bytes]:
+        """The payload of one stream."""
+        deframer = Deframer()
+        for data in self.chunks():
+            yield payload_of(data, [part for part in deframer.feed(data) if part[0] == stream])
+
+
+class PieceWriter:
+    """Appends frames to a piece, keeping the run's limit. Used by the drain alone."""
+
+    def __init__(self, spool: Spool, piece: Piece) -> None:
+        self._spool = spool
+        self._fd = os.open(piece.path, os.O_WRONLY | os.O_APPEND)
+        self._deframer = Deframer()
+        piece.delivered = self._deframer.lengths
+        self._unwritten = b""
+
+    def write(self, data: memoryview) -> None:
+        """Append what the limit allows and count the rest. Raises OSError when the disk is full: then `retry`."""
+        slices = self._deframer.feed(data)
+        if self._deframer.broken:
+            return  # no frames: the piece stays as it was, never seen to end properly
+        length = sum(stop - start for _, start, stop in slices)
+        room = self._spool.limit - self._spool.kept
+        if length <= room:
+            self._spool.kept += length
+            self._put(data)
+            return
+        self._spool.kept += room
+        self._spool.drop(length - room)
+        if room:
+            self._put(data[: _position(slices, room)])
+
+    def retry(self) -> None:
+        """Write what could not be written. Raises OSError while it still can't."""
+        self._put(memoryview(self._unwritten))
+
+    def _put(self, data: memoryview) -> None:
+        self._unwritten = b""
+        while data:
+            try:
+                data = data[os.write(self._fd, data) :]
+            except OSError:
+                self._unwritten = bytes(data)
+                raise
+
+    def close(self) -> None:
+        if self._spool.dropped:
+            self._spool.note_dropped()
+        os.close(self._fd)
+
+
+def _position(slices: list[tuple[int, int, int]], length: int) -> int:
+    """Where in the data the first `length` payload bytes end."""
+    for _, start, stop in slices:
+        if length <= stop - start:
+            return start + length
+        length -= stop - start
+    return slices[-1][2]
+
+
+class MergedReader:
+    """Reads a spool as people see it while it grows: payload in order of arrival, a mark at each hole."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.position = 0
+        self._spool = spool
+        self._index = -1
+        self._file: BinaryIO | None = None
+        self._deframer = Deframer()
+        self._mark = b""
+        self.last_byte = b""
+
+    def read(self, limit: int) -> bytes:
+        """The next bytes, at most `limit`; fewer only when there are no more yet."""
+        parts: list[bytes] = []
+        room = limit
+        while room > 0:
+            part = self._next(room)
+            if part is None:
+                break
+            if part:
+                parts.append(part)
+                room -= len(part)
+                self.last_byte = part[-1:]
+        data = b"".join(parts)
+        self.position += len(data)
+        return data
+
+    def skip_to(self, offset: int) -> bool:
+        """Go forward to an offset. False when the spool ends before it."""
+        while self.position < offset:
+            if not self.read(min(offset - self.position, 1 << 20)):
+                return False
+        return True
+
+    def _next(self, room: int) -> bytes | None:
+        """Some more bytes, perhaps none of them payload; None at the end of what is there."""
+        if self._mark:
+            part, self._mark = self._mark[:room], self._mark[room:]
+            return part
+        has_next = self._index + 1 < len(self._spool.pieces)  # looked at first: the drain may still be writing
+        data = self._file.read(min(room, _CHUNK)) if self._file else b""
+        if data:
+            return payload_of(data, self._deframer.feed(data))
+        if not has_next:
+            return None
+        self._open_next()
+        return b""
+
+    def _open_next(self) -> None:
+        self.close()
+        self._index += 1
+        piece = self._spool.pieces[self._index]
+        self._file = piece.path.open("rb", buffering=0)
+        self._deframer = Deframer()
+        if piece.kind == LATE:
+            self._mark = on_own_line(RECOVERING, self.last_byte)
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()
+            self._file = None
