@@ -1,26 +1,20 @@
-"""The GPUs of all hosts for programs: inventory from the database, live values where a fresh reading is there."""
+"""The GPUs of all hosts for programs: the same answer as the GPUs page has."""
 
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
-from django.db.models import Prefetch
 from django.http import HttpRequest
-from django.utils import timezone
 from ninja import Field, Router, Schema
 
-from gpus import history
-from gpus.availability import why_unavailable
-from gpus.models import GPU, Node
+from gpus.now import nodes_now
 
 router = Router(tags=["GPUs"])
-LIVE_FIELDS = ("memory_used_mib", "utilisation", "power_w", "temperature_c", "sm_clock_mhz", "job", "owner")
 
 
 class Process(Schema):
-    """`kind`: job, system, foreign (from outside Dockyard) or unknown. Names of outsiders only for staff."""
+    """`kind`: job, system, foreign (from outside Dockyard) or unknown. Number and name only for staff."""
 
-    pid: int
+    pid: int | None
     kind: str
     memory_mib: int | None
     user: str | None
@@ -37,68 +31,42 @@ class GpuOut(Schema):
     model: str
     memory_mib: int | None
     health: str
-    unavailable: dict[str, Any] | None
-    memory_used_mib: int | None = None
-    utilisation: int | None = Field(None, description="Percent")
-    power_w: float | None = None
-    temperature_c: int | None = None
-    sm_clock_mhz: int | None = None
-    job: int | None = None
-    owner: str | None = None
-    processes: list[Process] = []
+    message: str
+    unavailable: dict[str, Any] | None = None
+    busy_outside: bool
+    memory_used_mib: int | None
+    utilisation: int | None = Field(description="Percent")
+    power_w: float | None
+    temperature_c: int | None
+    sm_clock_mhz: int | None
+    job: int | None
+    owner: str | None
+    processes: list[Process]
+
+
+class HostOut(Schema):
+    alive: bool
+    last_seen: datetime | None
+    status_label: str
+    cordoned: bool
+    cordon_reason: str
+    driver_version: str
+    engine_version: str
+    millicpus: int
+    memory_mib: int
 
 
 class NodeOut(Schema):
-    name: str
-    alive: bool
+    node: str
+    at: float | None = Field(description="When the live values were read, in seconds since 1970; null: not lately")
     status: str
     message: str
     simulated: bool
-    cordoned: bool
-    cordon_reason: str
-    millicpus: int
-    memory_mib: int
-    last_seen: datetime | None
-    sampled_at: float | None = Field(description="Seconds since 1970, of the live values")
+    host: HostOut
     gpus: list[GpuOut]
 
 
 @router.get("/gpus", response=dict[str, list[NodeOut]])
 def gpus(request: HttpRequest) -> dict[str, list[dict[str, Any]]]:
     """Every host with its GPUs, who uses each, and why one that nobody uses is not given away."""
-    now = timezone.now()
-    inventory = Prefetch("gpus", queryset=GPU.objects.select_related("node").order_by("index"))
-    staff = bool(request.user.is_staff)
-    return {"nodes": [_node(node, now, staff) for node in Node.objects.prefetch_related(inventory)]}
-
-
-def _node(node: Node, now: datetime, staff: bool) -> dict[str, Any]:
-    reading = _fresh(node.name, now)
-    live = {gpu["uuid"]: gpu for gpu in reading.get("gpus", [])}
-    return {
-        "name": node.name, "alive": node.is_alive(now), "status": node.gpu_status, "message": node.gpu_message,
-        "simulated": node.gpu_status == Node.GpuStatus.SIMULATED, "cordoned": node.cordoned,
-        "cordon_reason": node.cordon_reason, "millicpus": node.millicpus, "memory_mib": node.memory_mib,
-        "last_seen": node.last_seen, "sampled_at": reading.get("at"),
-        "gpus": [_gpu(gpu, live.get(gpu.uuid, {}), now, staff) for gpu in node.gpus.all()],
-    }  # fmt: skip
-
-
-def _fresh(node: str, now: datetime) -> dict[str, Any]:
-    """The node's last reading while it tells the present; empty when it is old."""
-    reading = history.latest(node)
-    return reading if reading and now.timestamp() - reading["at"] < settings.SAMPLE_FRESH else {}
-
-
-def _gpu(gpu: GPU, live: dict[str, Any], now: datetime, staff: bool) -> dict[str, Any]:
-    return {
-        "uuid": gpu.uuid, "index": gpu.index, "model": gpu.model, "memory_mib": gpu.memory_mib,
-        "health": gpu.health, "unavailable": why_unavailable(gpu, now),
-        **{name: live.get(name) for name in LIVE_FIELDS},
-        "processes": [_process(process, staff) for process in live.get("processes", [])],
-    }  # fmt: skip
-
-
-def _process(process: dict[str, Any], staff: bool) -> dict[str, Any]:
-    hidden = not staff and process["kind"] != "system"
-    return process | ({"name": None} if hidden else {})
+    return {"nodes": nodes_now(bool(getattr(request.user, "is_staff", False)))}

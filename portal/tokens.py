@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.db.models import Q
 from django.utils import timezone
 
@@ -61,6 +61,7 @@ class BearerAuth:
 
     A program has no cookies and sends no Origin; it goes straight to `programs` with `scope["user"]` set, or is
     refused before accept. `browsers` checks Origin and session. A bad token never falls back to a session.
+    `scope["token_authorization"]` lets the socket check again later that the token still holds.
     """
 
     def __init__(self, programs: App, *, browsers: App) -> None:
@@ -71,7 +72,7 @@ class BearerAuth:
         header = _authorization(scope)
         if header is None:
             return await self.browsers(scope, receive, send)
-        user = await sync_to_async(user_for_authorization)(header)
+        user = await database_sync_to_async(user_for_authorization, thread_sensitive=False)(header)
         if user is None:
             await receive()  # websocket.connect
             return await send({"type": "websocket.close", "code": 4401})

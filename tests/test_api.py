@@ -12,6 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from gpus.history import host_key
+from gpus.readings import GpuReading, HostReading, Process
 from jobs import logstore
 from jobs.models import Job, Mount, Quota, Run, Team
 from jobs.states import JobState
@@ -431,14 +432,14 @@ def test_quota_tells_limits_and_use_of_user_and_teams(alice: User, vision: Team)
 def test_gpus_tells_holders_and_why_a_gpu_is_not_given_away(alice: User, root_admin: User) -> None:
     node = factories.make_node("alpha", gpus=2)
     node.gpus.filter(index=1).update(hidden=True)
-    reading = {"node": "alpha", "at": timezone.now().timestamp(), "status": "ok", "gpus": [
-        {"uuid": "GPU-alpha-0000", "index": 0, "utilisation": 0, "memory_used_mib": 5, "job": 7, "owner": "bob",
-         "processes": [{"pid": 1, "kind": "foreign", "memory_mib": 3, "container": None, "user": "eve",
-                        "name": "miner", "job": None, "owner": None}]}]}  # fmt: skip
-    live.connection().set(host_key("alpha"), json.dumps(reading))
+    process = Process(pid=1, memory_mib=3, user="eve", name="miner", kind="foreign")
+    gpu = GpuReading(uuid="GPU-alpha-0000", index=0, utilisation=0, processes=(process,), job=7, owner="bob")
+    reading = HostReading(node="alpha", at=timezone.now().timestamp(), status="ok", gpus=(gpu,))
+    live.connection().set(host_key("alpha"), reading.encode())
     first, second = Api(alice).get("/gpus").json()["nodes"][0]["gpus"]
     assert (first["job"], first["owner"], first["utilisation"], first["unavailable"]) == (7, "bob", 0, None)
-    assert (first["processes"][0]["user"], first["processes"][0]["name"]) == ("eve", None)
+    seen = first["processes"][0]
+    assert (seen["kind"], seen["user"], seen["name"]) == ("foreign", "eve", None)
     assert (second["utilisation"], second["unavailable"]["code"]) == (None, "GPU_HIDDEN")
     assert Api(root_admin).get("/gpus").json()["nodes"][0]["gpus"][0]["processes"][0]["name"] == "miner"
 

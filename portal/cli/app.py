@@ -35,7 +35,7 @@ RunNumber = Annotated[int | None, typer.Option("--run", min=1, help=_("Which att
 def run() -> None:
     """Run the command line; every failure is a sentence on stderr and status 2."""
     try:
-        app()
+        app(prog_name="dockyard")
     except Failure as failure:
         _complain(failure)
         raise SystemExit(EXIT_FAILURE) from None
@@ -82,8 +82,10 @@ def login(
     url: Annotated[str, typer.Argument(help=_("The server's address."))] = "",
     token: Annotated[str, typer.Option(help=_("Use this token instead of a password."))] = "",
     user: Annotated[str, typer.Option("--user", "-u", help=_("User name; asked for unless given."))] = "",
-    password_stdin: Annotated[bool, typer.Option(help=_("Read the password from standard input."))] = False,
-    read_only: Annotated[bool, typer.Option(help=_("A token that can look but not submit."))] = False,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help=_("Read the password from standard input."))
+    ] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help=_("A token that can look but not submit."))] = False,
     days: Annotated[int, typer.Option(min=1, max=3650, help=_("The token expires after so many days."))] = 90,
 ) -> None:
     from portal.cli.client import Client
@@ -280,7 +282,7 @@ def submit(
     team: Annotated[str | None, typer.Option("--team", help=_("Team to charge; needed with more than one."))] = None,
     script: Annotated[str | None, typer.Option("--script", metavar="FILE|-", help=_("Script for /bin/sh -c."))] = None,
     entrypoint: Annotated[str | None, typer.Option(help=_("Replaces the image's entry point, for COMMAND."))] = None,
-    own_entrypoint: Annotated[bool, typer.Option(help=_("COMMAND is for the image's own entry point."))] = False,
+    own_entrypoint: Annotated[bool, typer.Option("--own-entrypoint", help=_("COMMAND is for the image's."))] = False,
     gpus: Annotated[int | None, typer.Option("--gpus", "-g", min=0, help=_("GPUs."))] = None,
     gpu_model: Annotated[str | None, typer.Option(help=_("GPU model, as dockyard gpus lists it."))] = None,
     gpu_memory: Annotated[str | None, typer.Option(help=_("Memory of each GPU, at least: 24GiB."))] = None,
@@ -297,7 +299,7 @@ def submit(
     mount: Annotated[list[str] | None, typer.Option("--mount", help=_("Name of a mount; may be repeated."))] = None,
     start_after: Annotated[str | None, typer.Option(help=_("Not before: 2026-01-31 18:00, or in 2h."))] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help=_("Show its log; end as the job ends."))] = False,
-    preview: Annotated[bool, typer.Option(help=_("Only say what would happen."))] = False,
+    preview: Annotated[bool, typer.Option("--preview", help=_("Only say what would happen."))] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     from portal.cli import follow as following

@@ -36,7 +36,7 @@ def path() -> Path:
 
 def clean_url(text: str) -> str:
     """The address as we keep it: with a scheme, without a slash at the end. Raises Failure."""
-    url = text.strip().rstrip("/")
+    url = text.strip()
     if "://" not in url:
         url = "http://" + url
     try:
@@ -46,7 +46,7 @@ def clean_url(text: str) -> str:
         usable = False
     if not usable:
         raise Failure(_("“%s” is no web address.") % text, _("Write it as https://dockyard.example.org"))
-    return url
+    return url.rstrip("/")
 
 
 def load() -> Config:

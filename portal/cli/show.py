@@ -201,7 +201,7 @@ def gpus(found: Json) -> None:
     for node in found["nodes"]:
         for gpu in node["gpus"]:
             made.add_row(
-                plain(node["name"]), str(gpu["index"]), plain(gpu["model"]), _memory(gpu),
+                plain(node["node"]), str(gpu["index"]), plain(gpu["model"]), _memory(gpu),
                 _unit(gpu["utilisation"], "%"), _unit(gpu["power_w"], "W"), _unit(gpu["temperature_c"], "°C"),
                 _user(node, gpu),
             )  # fmt: skip
@@ -209,7 +209,7 @@ def gpus(found: Json) -> None:
         show_table(made)
     for node in found["nodes"]:
         for sentence in _remarks(node):
-            out.print(Text.assemble(plain(node["name"]), ": ", plain(sentence)))
+            out.print(Text.assemble(plain(node["node"]), ": ", plain(sentence)))
 
 
 def _unit(value: float | None, unit: str) -> str:
@@ -225,7 +225,7 @@ def _memory(gpu: Json) -> str:
 def _user(node: Json, gpu: Json) -> Text:
     if gpu["job"]:
         return Text.assemble(f"#{gpu['job']} ", plain(gpu["owner"]))
-    if not node["alive"]:
+    if not node["host"]["alive"]:
         return Text(_("host silent"), style="red")
     if gpu["unavailable"]:
         return Text(_unavailable(gpu["unavailable"]), style="yellow")
@@ -244,11 +244,13 @@ def _unavailable(reason: Json) -> str:
 
 
 def _remarks(node: Json) -> list[str]:
-    remarks = []
-    if not node["alive"]:
-        remarks.append(_("no sign of life since %s.") % (when(str(node["last_seen"] or "")) or _("ever")))
-    if node["cordoned"]:
-        remarks.append(_("closed to new jobs. %s") % node["cordon_reason"])
+    host, remarks = node["host"], []
+    if not host["alive"]:
+        remarks.append(_("no sign of life since %s.") % (when(host["last_seen"]) or _("ever")))
+    if host["cordoned"]:
+        remarks.append(_("closed to new jobs. %s") % host["cordon_reason"])
+    if node["status"] not in ("ok", "simulated"):
+        remarks.append(host["status_label"])
     if node["simulated"]:
         remarks.append(_("simulated GPUs."))
     if node["message"]:

@@ -1,0 +1,513 @@
+"""The `dockyard` command against a real web process; the tests play the node."""
+
+import contextlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.utils import timezone
+
+from jobs import logstore, tail
+from jobs.models import Job, Quota, Run
+from jobs.states import EndReason, JobState, RunState
+from portal import live
+from portal.cli.display import Waiting
+from portal.cli.follow import Follower, Position, exit_status
+from portal.models import ApiToken, User
+from tests import factories
+from tests.rigs.processes import free_port, wait_until
+from tests.rigs.redis import RedisServer
+from tests.rigs.web import BASE_DIR, Web
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(scope="module")
+def web(django_db_setup: None, django_db_blocker: Any, redis_server: RedisServer) -> Iterator[Web]:
+    with django_db_blocker.unblock():
+        server = Web()
+        server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def team_of_alice(transactional_db: None) -> User:
+    """Alice, with a password hashed as the web process reads it (the tests' own hasher is another), cheaply."""
+    alice = factories.make_user("alice", teams=(factories.make_team("vision"),))
+    alice.password = PBKDF2PasswordHasher().encode(factories.PASSWORD, "salt", iterations=1)
+    alice.save()
+    return alice
+
+
+class Shell:
+    """A person's shell with the command in it, logged in by a token in the environment."""
+
+    def __init__(self, home: Path, url: str, user: User | None = None) -> None:
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(BASE_DIR), "COLUMNS": "160",
+                    "LANG": "C.UTF-8", "DOCKYARD_URL": url}  # fmt: skip
+        if user is not None:
+            self.env["DOCKYARD_TOKEN"] = ApiToken.issue(user, name="test", scope="write", expires_at=None)[1]
+
+    def run(self, *words: str, text: str | None = None, **env: str) -> "subprocess.CompletedProcess[bytes]":
+        return subprocess.run(
+            [sys.executable, "-m", "portal.cli", *words], env=self.env | env, capture_output=True, timeout=60,
+            input=text.encode() if text is not None else None, cwd=self.env["HOME"],
+        )  # fmt: skip
+
+    def start(self, *words: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "portal.cli", *words], env=self.env, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=self.env["HOME"],
+        )  # fmt: skip
+
+
+@pytest.fixture
+def shell(web: Web, team_of_alice: User, tmp_path: Path) -> Shell:
+    return Shell(tmp_path, web.url, team_of_alice)
+
+
+def said(done: "subprocess.CompletedProcess[bytes]") -> str:
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def complaint(done: "subprocess.CompletedProcess[bytes]") -> str:
+    """The sentence and next step on stderr of a command that failed; never a trace."""
+    assert (done.returncode, done.stdout) == (2, b"")
+    text = done.stderr.decode()
+    assert "Traceback" not in text
+    return text
+
+
+# --- log-in ---
+
+
+def test_login_keeps_a_token_that_only_its_owner_can_read(web: Web, team_of_alice: User, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, web.url)
+    done = shell.run("login", web.url, "--user", "alice", "--password-stdin", text=factories.PASSWORD + "\n")
+    assert "alice" in said(done)
+    config = tmp_path / ".config" / "dockyard" / "config.toml"
+    assert stat.S_IMODE(config.stat().st_mode) == 0o600
+    assert factories.PASSWORD not in config.read_text()
+    del shell.env["DOCKYARD_URL"]
+    assert "submit" in said(shell.run("ps"))
+    said(shell.run("logout"))
+    assert not ApiToken.objects.exists()
+    assert "dockyard login" in complaint(shell.run("ps"))
+
+
+def test_login_with_a_token_checks_it_first(web: Web, team_of_alice: User, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, web.url)
+    assert "not known" in complaint(shell.run("login", web.url, "--token", "dky_wrong"))
+    assert not (tmp_path / ".config").exists()
+
+
+def test_a_wrong_password_is_told_in_a_sentence(web: Web, team_of_alice: User, tmp_path: Path) -> None:
+    done = Shell(tmp_path, web.url).run("login", "--user", "alice", "--password-stdin", text="wrong\n")
+    assert "User name or password is wrong." in complaint(done)
+
+
+def test_the_stored_token_goes_to_no_other_server(web: Web, team_of_alice: User, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, web.url)
+    said(shell.run("login", "--user", "alice", "--password-stdin", text=factories.PASSWORD + "\n"))
+    assert "not logged in" in complaint(shell.run("ps", DOCKYARD_URL="http://127.0.0.1:1"))
+
+
+# --- what goes wrong on the way ---
+
+
+def test_a_revoked_token_says_log_in_again(shell: Shell) -> None:
+    ApiToken.objects.all().delete()
+    assert "dockyard login" in complaint(shell.run("ps"))
+
+
+def test_a_server_that_is_down_is_told_in_a_sentence(shell: Shell) -> None:
+    text = complaint(shell.run("ps", DOCKYARD_URL=f"http://127.0.0.1:{free_port()}"))
+    assert "connection refused" in text
+    assert len(text.splitlines()) == 2
+
+
+class NoDockyard(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(404)
+        self.end_headers()
+        self.wfile.write(b"<html>It works!</html>")
+
+    def log_message(self, *args: Any) -> None: ...
+
+
+def test_an_address_without_a_dockyard_is_told(shell: Shell) -> None:
+    server = HTTPServer(("127.0.0.1", 0), NoDockyard)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        text = complaint(shell.run("ps", DOCKYARD_URL=f"http://127.0.0.1:{server.server_port}"))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "no Dockyard" in text
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://a b:c", "http://x:99999999"])
+def test_an_address_that_is_none_is_told(url: str, shell: Shell) -> None:
+    assert "no web address" in complaint(shell.run("ps", DOCKYARD_URL=url))
+
+
+def test_a_broken_configuration_is_told_with_its_path(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / ".config" / "dockyard" / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("url = [")
+    assert str(path) in complaint(shell.run("ps"))
+
+
+@pytest.mark.parametrize("words", [("show", "x"), ("why", "-1x"), ("cancel", "1;2"), ("logs", "9" * 30)])
+def test_what_is_no_job_number_is_told(words: tuple[str, ...], shell: Shell) -> None:
+    assert "no job number" in complaint(shell.run(words[0], "--", *words[1:]))
+
+
+def test_the_command_starts_without_django() -> None:
+    code = (
+        "import sys, portal.cli.app, portal.cli.client, portal.cli.show, portal.cli.follow, portal.cli.request\n"
+        "assert 'django' not in sys.modules and 'ninja' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=BASE_DIR)
+
+
+# --- submitting ---
+
+
+def test_submit_passes_every_option_on(shell: Shell) -> None:
+    done = shell.run(
+        "submit", "-i", "trainer:v1", "--name", "night run", "--team", "vision", "-g", "2", "--gpu-model", "A100",
+        "--gpu-memory", "24GiB", "-c", "0.5", "-m", "1.5g", "--shm", "256M", "-t", "1d 4h", "--grace", "1m",
+        "-p", "low", "-e", "A=x=y", "-e", "HOME", "--secret", "KEY=hush", "--start-after", "2h", "--json", "--",
+        "python", "a b.py",
+    )  # fmt: skip
+    job = Job.objects.get(pk=json.loads(said(done))["id"])
+    assert (job.name, job.image, job.gpus, job.gpu_model, job.gpu_memory_mib) == (
+        "night run", "trainer:v1", 2, "A100", 24576,
+    )  # fmt: skip
+    assert (job.millicpus, job.memory_mib, job.shm_mib, job.limit_seconds) == (500, 1536, 256, 100800)
+    assert (job.grace_seconds, job.priority, job.script) == (60, 0, "python 'a b.py'")
+    assert (job.environment, list(job.secrets_encrypted)) == ({"A": "x=y", "HOME": shell.env["HOME"]}, ["KEY"])
+    assert job.start_after is not None
+    assert 7100 < (job.start_after - timezone.now()).total_seconds() < 7300
+
+
+def test_the_command_may_be_a_script_from_a_file_or_standard_input(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text("echo file\n")
+    said(shell.run("submit", "-i", "a", "--script", "train.sh"))
+    said(shell.run("submit", "-i", "a", "--script", "-", text="echo input\n"))
+    said(shell.run("submit", "-i", "a", "--", "echo $HOME && exit 3"))
+    assert [job.script for job in Job.objects.order_by("id")] == ["echo file\n", "echo input\n", "echo $HOME && exit 3"]
+
+
+def test_the_image_s_own_command_is_run_when_none_is_given(shell: Shell) -> None:
+    said(shell.run("submit", "-i", "a"))
+    said(shell.run("submit", "-i", "a", "--own-entrypoint", "--", "--lr", "0.1"))
+    said(shell.run("submit", "-i", "a", "--entrypoint", "python -u", "--", "train.py"))
+    found = [(job.command_kind, job.entrypoint, job.arguments) for job in Job.objects.order_by("id")]
+    assert found == [
+        ("image", [], []), ("image", [], ["--lr", "0.1"]), ("image", ["python", "-u"], ["train.py"]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--gpus", "1"], "Name the image"),
+        (["-i", "a", "-m", "lots"], "--memory"),
+        (["-i", "a", "-t", "soon"], "--limit"),
+        (["-i", "a", "--script", "nowhere.sh"], "Cannot read the script"),
+        (["-i", "a", "--script", "-", "--", "x"], "not both"),
+        (["-i", "a", "-e", "NOT_SET_HERE"], "no such variable"),
+        (["-i", "a", "--start-after", "whenever"], "--start-after"),
+        (["-i", "a", "--entrypoint", "'x"], "quotation mark"),
+        (["-i", "UPPER case"], "image: "),
+        (["-i", "a", "-p", "highest"], "priority: "),
+        (["-i", "a", "-e", "NVIDIA_VISIBLE_DEVICES=all"], "NVIDIA_VISIBLE_DEVICES"),
+        (["-i", "a", "--team", "audio"], "team: "),
+        (["-i", "a", "--mount", "nothing"], "mounts: "),
+    ],
+)
+def test_a_bad_request_is_refused_in_words(words: list[str], expected: str, shell: Shell) -> None:
+    assert expected in complaint(shell.run("submit", *words))
+    assert not Job.objects.exists()
+
+
+def test_a_quota_s_refusal_has_its_numbers(shell: Shell, team_of_alice: User) -> None:
+    Quota.objects.create(user=team_of_alice, gpus=2)
+    assert "2 GPUs" in complaint(shell.run("submit", "-i", "a", "-g", "3"))
+
+
+def test_a_preview_submits_nothing(shell: Shell) -> None:
+    factories.make_node("alpha", gpus=2)
+    assert "now on alpha" in said(shell.run("submit", "-i", "a", "-g", "1", "--preview"))
+    assert "never" in said(shell.run("submit", "-i", "a", "-g", "4", "--preview"))
+    assert not Job.objects.exists()
+
+
+# --- looking and acting ---
+
+
+def test_the_lists_show_what_is_there(shell: Shell, team_of_alice: User) -> None:
+    node = factories.make_node("alpha", gpus=2)
+    running = factories.make_job(team_of_alice, name="train \x1b[31m")
+    factories.make_run(running, node)
+    waiting = factories.make_job(team_of_alice, name="later", wait_reasons=[{"code": "PAUSED", "reason": "new disks"}])
+    ended = factories.make_job(team_of_alice, name="old", state=JobState.CANCELLED, ended_at=timezone.now())
+    listed = said(shell.run("ps"))
+    assert f"#{running.pk}" in listed
+    assert "new disks" in listed
+    assert f"#{ended.pk}" not in listed
+    assert "\x1b" not in listed
+    assert f"#{ended.pk}" in said(shell.run("ps", "--all"))
+    assert [job["id"] for job in json.loads(said(shell.run("ps", "--state", "queued", "--json")))["jobs"]] == [
+        waiting.pk
+    ]
+    assert "new disks" in said(shell.run("why", str(waiting.pk)))
+    assert "alpha" in said(shell.run("show", f"#{running.pk}"))
+    assert "later" in said(shell.run("queue"))
+    assert "A100" in said(shell.run("gpus"))
+    assert "GPUs" in said(shell.run("quota"))
+
+
+def test_cancel_goes_on_after_a_refusal(shell: Shell, team_of_alice: User) -> None:
+    own = factories.make_job(team_of_alice)
+    foreign = factories.make_job(factories.make_user("charlie", teams=(factories.make_team("audio"),)))
+    done = shell.run("cancel", str(foreign.pk), str(own.pk))
+    assert (done.returncode, f"#{own.pk}: cancelled." in done.stdout.decode()) == (2, True)
+    assert f"#{foreign.pk}" in done.stderr.decode()
+    own.refresh_from_db()
+    foreign.refresh_from_db()
+    assert (own.state, foreign.state) == (JobState.CANCELLED, JobState.QUEUED)
+
+
+def test_hold_and_release(shell: Shell, team_of_alice: User) -> None:
+    job = factories.make_job(team_of_alice)
+    for verb, state in (("hold", JobState.HELD), ("release", JobState.QUEUED)):
+        said(shell.run(verb, str(job.pk)))
+        job.refresh_from_db()
+        assert job.state == state
+
+
+# --- logs ---
+
+PRINTED = b"caf\xc3\xa9 10%\r20%\r\x1b[32mdone\x1b[0m\xff\x00 no newline"
+
+
+class Node:
+    """Plays the node for one run: prints, and ends."""
+
+    def __init__(self, job: Job) -> None:
+        node, _ = factories.Node.objects.get_or_create(
+            name="alpha", defaults={"last_seen": timezone.now(), "gpu_status": "simulated"}
+        )
+        self.run: Run = factories.make_run(job, node, gpus=())
+        live.publish(live.job_topic(job.pk), {"job": job.pk})
+        self.end = self.entries = 0
+
+    def print(self, data: bytes) -> None:
+        self.end += len(data)
+        self.entries += 1
+        tail.push(self.run.pk, 0, self.end, data, entries=self.entries)
+        live.publish(live.log_topic(self.run.pk), {"generation": 0, "end": self.end})
+
+    def finish(self, code: int, reason: EndReason = EndReason.COMPLETED, state: JobState = JobState.SUCCEEDED) -> None:
+        data = logstore.read(self.run, 0, self.end)
+        if data:
+            logstore.save(self.run.pk, 0, 0, data).save()
+        Run.objects.filter(pk=self.run.pk).update(log_bytes=self.end, log_complete=True)
+        self.run.end(RunState.RUNNING, reason, state, now=timezone.now(), exit_code=code)
+
+
+class Reader:
+    """Collects what a process prints while it runs."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        self.out = self.err = b""
+        self._threads = [threading.Thread(target=self._read, args=(name,), daemon=True) for name in ("out", "err")]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self, name: str) -> None:
+        stream: Any = getattr(self.process, f"std{name}")
+        while data := os.read(stream.fileno(), 65536):
+            setattr(self, name, getattr(self, name) + data)
+
+    def until(self, data: bytes) -> None:
+        wait_until(lambda: data in self.out or self.process.poll() is not None, f"{data!r} in {self.out!r}", seconds=20)
+        assert data in self.out, self.err
+
+    def ends(self) -> int:
+        code = self.process.wait(30)
+        for thread in self._threads:
+            thread.join(5)
+        return code
+
+
+def test_logs_prints_the_bytes_as_they_are(shell: Shell, team_of_alice: User) -> None:
+    """dagucloud/dagu#462: carriage returns and whatever is no text come out as they went in."""
+    job = factories.make_job(team_of_alice)
+    node = Node(job)
+    node.print(PRINTED)
+    node.finish(0)
+    assert shell.run("logs", str(job.pk)).stdout == PRINTED
+    assert shell.run("logs", str(job.pk), "--tail", "7").stdout == PRINTED[-7:]
+
+
+def test_a_log_larger_than_one_answer_is_whole(shell: Shell, team_of_alice: User) -> None:
+    job = factories.make_job(team_of_alice)
+    node = Node(job)
+    data = os.urandom(3 << 20)
+    node.print(data)
+    node.finish(0)
+    assert shell.run("logs", str(job.pk)).stdout == data
+    done = shell.run("logs", "-f", str(job.pk))
+    assert (done.returncode, done.stdout) == (0, data)
+
+
+@contextlib.contextmanager
+def following(shell: Shell, job: Job) -> Iterator[Reader]:
+    process = shell.start("logs", "-f", str(job.pk))
+    try:
+        yield Reader(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_following_shows_output_live_and_ends_with_the_job_s_exit_code(shell: Shell, team_of_alice: User) -> None:
+    job = factories.make_job(team_of_alice, wait_reasons=[{"code": "PAUSED", "reason": "new disks"}])
+    with following(shell, job) as reader:
+        wait_until(lambda: b"new disks" in reader.err, "the reason to wait", seconds=20)
+        node = Node(job)
+        for number in range(5):
+            node.print(b"%d%%\r" % number)
+            reader.until(b"%d%%\r" % number)
+        node.finish(7, EndReason.EXIT_CODE, JobState.FAILED)
+        assert reader.ends() == 7
+    assert reader.out == b"0%\r1%\r2%\r3%\r4%\r"
+    assert b"exit code 7" in reader.err
+
+
+def test_following_survives_a_restart_of_the_server(shell: Shell, web: Web, team_of_alice: User) -> None:
+    """ansible/awx#15342, #9747: nothing lost, nothing twice."""
+    job = factories.make_job(team_of_alice)
+    node = Node(job)
+    with following(shell, job) as reader:
+        node.print(b"one ")
+        reader.until(b"one ")
+        web.kill()
+        node.print(b"two ")
+        web.start()
+        reader.until(b"two ")
+        node.print(b"three")
+        node.finish(0)
+        assert reader.ends() == 0
+    assert reader.out == b"one two three"
+
+
+def test_following_goes_on_by_ranges_where_sockets_do_not_pass(
+    redis_server: RedisServer, team_of_alice: User, tmp_path: Path
+) -> None:
+    server = Web("--ws", "none")
+    server.start()
+    try:
+        job = factories.make_job(team_of_alice)
+        node = Node(job)
+        with following(Shell(tmp_path, server.url, team_of_alice), job) as reader:
+            for word in (b"one ", b"two "):
+                node.print(word)
+                reader.until(word)
+            node.finish(0)
+            assert reader.ends() == 0
+        assert reader.out == b"one two "
+    finally:
+        server.stop()
+
+
+def test_interrupting_leaves_the_job_alone(shell: Shell, team_of_alice: User) -> None:
+    job = factories.make_job(team_of_alice)
+    node = Node(job)
+    node.print(b"x")
+    with following(shell, job) as reader:
+        reader.until(b"x")
+        reader.process.send_signal(signal.SIGINT)
+        assert reader.ends() == 130
+    assert b"dockyard cancel" in reader.err
+    job.refresh_from_db()
+    assert job.state == JobState.RUNNING
+
+
+def test_submit_and_follow_in_one(shell: Shell) -> None:
+    process = shell.start("submit", "-i", "a", "--follow", "--", "true")
+    try:
+        reader = Reader(process)
+        job = wait_until(lambda: Job.objects.first(), "the job", seconds=20)
+        node = Node(job)
+        node.print(b"done\n")
+        node.finish(0)
+        assert reader.ends() == 0
+        assert reader.out.endswith(b"done\n")
+    finally:
+        process.kill()
+
+
+def test_waiting_for_a_cancelled_job_ends_with_130(shell: Shell, team_of_alice: User) -> None:
+    job = factories.make_job(team_of_alice)
+    process = shell.start("wait", str(job.pk))
+    try:
+        reader = Reader(process)
+        wait_until(lambda: reader.err, "it looked", seconds=20)
+        said(shell.run("cancel", str(job.pk)))
+        assert reader.ends() == 130
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "status"),
+    [("SUCCEEDED", 0, 0), ("FAILED", 7, 7), ("FAILED", 137, 137), ("FAILED", None, 1), ("FAILED", 0, 1),
+     ("CANCELLED", 143, 130), ("CANCELLED", None, 130), ("TIMED_OUT", 143, 124), ("LOST", None, 125)],
+)  # fmt: skip
+def test_the_exit_status_stands_for_the_end(state: str, code: int | None, status: int) -> None:
+    assert exit_status({"state": state, "exit_code": code}) == status
+
+
+def test_a_mended_gap_neither_repeats_nor_skips_what_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    follower = Follower(None, 12, Waiting(12))  # type: ignore[arg-type]
+    follower.at = Position(run=5, generation=0, offset=90, size=100)
+    assert follower._moved(5, 1, 180)
+    assert (follower.at.generation, follower.at.offset) == (1, 170)
+    assert follower._moved(6, 0, 0)
+    assert (follower.at.run, follower.at.offset) == (6, 0)
+    assert "dockyard logs 12" in capsys.readouterr().err
+
+
+# --- files ---
+
+
+def test_files_are_listed_and_fetched(shell: Shell, team_of_alice: User) -> None:
+    from django.conf import settings
+
+    job = factories.make_job(team_of_alice)
+    folder = Path(settings.WORKSPACE_ROOT) / str(team_of_alice.pk) / "jobs" / str(job.pk) / "out"
+    folder.mkdir(parents=True)
+    (folder / "a b#?.bin").write_bytes(b"\0\1\2")
+    assert "out/a b#?.bin" in said(shell.run("files", str(job.pk)))
+    said(shell.run("get", str(job.pk), "out/a b#?.bin"))
+    assert (Path(shell.env["HOME"]) / "a b#?.bin").read_bytes() == b"\0\1\2"
+    assert shell.run("get", str(job.pk), "out/a b#?.bin", "-o", "-").stdout == b"\0\1\2"
+    assert "no such file" in complaint(shell.run("get", str(job.pk), "out/nothing"))
