@@ -4,7 +4,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db import close_old_connections, transaction
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -44,8 +44,6 @@ class Inventory:
         """
         self._unsaved = (self._unsaved + self._minutes.add(reading.at, reading.gpus))[-_UNSAVED:]
         due = time.monotonic() - self._written_at >= _REFRESH
-        if due:
-            close_old_connections()
         node = self._load(reading)
         node_changes = _node_changes(node, reading)
         changes = {uuid: changed for uuid, changed in self._changes(reading, due).items() if changed}

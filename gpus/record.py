@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import redis
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError
 
 from gpus import history
 from gpus.inventory import Inventory
@@ -72,7 +72,6 @@ class Recorder:
             self.inventory.update(reading)
         except Exception:
             self.inventory.forget()
-            close_old_connections()
             raise
 
 

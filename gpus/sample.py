@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from django.conf import settings
+from django.db import close_old_connections
 
 from gpus import simulated
 from gpus.attribute import Rules, attribute
@@ -76,6 +77,7 @@ class _Round:
     def once(self) -> None:
         """One reading from source to record. Never raises."""
         try:
+            close_old_connections()  # one that broke or is too old, as at a request's start
             self._refresh_claims()
             reading = self._source.read()
             if reading is not None:

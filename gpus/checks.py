@@ -1,0 +1,37 @@
+"""System checks of the GPU side."""
+
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from django.core import checks
+
+_PACKAGE, _MODULE = "nvidia-ml-py", "pynvml"
+
+
+@checks.register()
+def check_nvml_binding(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
+    """`gpus.W001`: another package has put itself in the place of NVIDIA's own binding."""
+    clash = clashing_binding()
+    if clash is None:
+        return []
+    return [
+        checks.Warning(
+            f"The module {_MODULE} comes from {clash} and not from the package {_PACKAGE}.",
+            hint=f"Uninstall the other package, often named {_MODULE}, and reinstall {_PACKAGE}.",
+            id="gpus.W001",
+        )
+    ]
+
+
+def clashing_binding() -> str | None:
+    """The file that `import pynvml` would load, when it is not that of nvidia-ml-py; None: all is well."""
+    spec = find_spec(_MODULE)
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        own = metadata.distribution(_PACKAGE).locate_file(f"{_MODULE}.py")
+    except metadata.PackageNotFoundError:
+        return spec.origin
+    return None if Path(str(own)).resolve() == Path(spec.origin).resolve() else spec.origin
