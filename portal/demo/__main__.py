@@ -32,7 +32,7 @@ def main() -> int:
         with _alone(data), _children(data) as children:
             return _show(Product(data, children, console), once=once)
     except Failed as failure:
-        console.print(f"[bold red]✗[/] {failure}", markup=True, soft_wrap=True)
+        console.print(f"\n[bold red]✗[/] {failure}", soft_wrap=True)
         return 1
     except Stopped:
         return 130

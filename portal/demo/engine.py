@@ -51,7 +51,7 @@ def find_or_start(data: Path, children: Children) -> str:
 
 def _start(root: Path, children: Children) -> str:
     """A private dockerd. Its run-time folder has a short name, since socket paths are short, and always the same."""
-    run = Path("/run") / f"dockyard-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
+    run = _run_folder(root)
     for folder in (root, run):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     (run / "docker.pid").unlink(missing_ok=True)  # the demo's lock says that its owner is gone
@@ -67,6 +67,15 @@ def _start(root: Path, children: Children) -> str:
     children.start("engine", command, {**os.environ, "PATH": path})
     _wait(host, children)
     return host
+
+
+def _run_folder(root: Path) -> Path:
+    return Path("/run") / f"dockyard-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
+
+
+def clear_run_folder(data: Path) -> None:
+    """Remove the sockets and state of a private engine that has stopped."""
+    shutil.rmtree(_run_folder(data / "engine"), ignore_errors=True)
 
 
 def _wait(host: str, children: Children) -> None:

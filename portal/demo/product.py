@@ -65,6 +65,7 @@ class Product:
         if self.docker_host:
             engine.sweep(self.docker_host, INSTALLATION)
         self.children.stop()
+        engine.clear_run_folder(self.data)
 
     def stay(self) -> None:
         """Return never; raise Failed when a part of the product has died."""

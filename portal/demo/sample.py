@@ -88,8 +88,8 @@ class Sample:
         if found["state"] != "SUCCEEDED":
             self.console.print(f"[bold red]✗[/] Job #{job} has not succeeded: {found['headline']}", soft_wrap=True)
         elif log != wanted or not found["log"]["complete"]:
-            self.console.print(f"[bold red]✗[/] The log of job #{job} is not complete: {len(log)} of {len(wanted)} bytes "
-                               "came back, or others.", soft_wrap=True)  # fmt: skip
+            sizes = f"{len(log)} of {len(wanted)} bytes came back, or others"
+            self.console.print(f"[bold red]✗[/] The log of job #{job} is not complete: {sizes}.", soft_wrap=True)
         else:
             self.console.print(
                 f"[bold green]✓[/] Job #{job} succeeded; its log is complete: {len(log)} bytes, each as expected."
