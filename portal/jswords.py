@@ -57,7 +57,7 @@ def _gpus() -> dict[str, str]:
         "in use": _("in use"),
         "somebody": _("somebody"),
         "more": _("and {count} more"),
-        "busy outside": _("in use from outside"),
+        "busy outside": _("outsider"),
         "gpu totals": _("{used} with jobs · {free} free · {all} in all"),
         "health lost": _("lost"),
         "health missing": _("missing"),
@@ -67,5 +67,5 @@ def _gpus() -> dict[str, str]:
         "why DRIVER": _("driver"),
         "why GPU_UNHEALTHY": _("not healthy"),
         "why GPU_UNSAMPLED": _("no fresh reading"),
-        "why GPU_BUSY_OUTSIDE": _("in use from outside"),
+        "why GPU_BUSY_OUTSIDE": _("outsider"),
     }

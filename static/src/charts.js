@@ -7,8 +7,17 @@ const COLOURS = {
   dark: ["#93a8ff", "#66d9e8", "#ffa94d", "#da9bf0", "#8ce99a", "#faa2c1", "#b6c2cf", "#ffe066"],
 };
 const FROM_READING = { utilisation: "utilisation", memory_mib: "memory_used_mib", power_w: "power_w", temperature_c: "temperature_c" };
-const SCALE = { utilisation: { range: [0, 100] }, memory_mib: { range: (u, low, high) => [0, Math.max(high || 1, 1)] }, power_w: { range: (u, low, high) => [0, Math.max(high || 1, 10)] }, temperature_c: { range: (u, low, high) => [Math.min(20, low ?? 20), Math.max(high ?? 60, 60)] } };
+const SCALE = { utilisation: { range: [0, 100] }, memory_mib: { range: (u, low, high) => [0, Math.max((high || 1) * 1.1, 1)] }, power_w: { range: (u, low, high) => [0, Math.max((high || 1) * 1.1, 10)] }, temperature_c: { range: (u, low, high) => [Math.min(20, low ?? 20), Math.max((high ?? 60) + 5, 60)] } };
 const MOST_POINTS = 4000;
+const language = document.documentElement.lang || "en";
+const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const clockSeconds = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const day = new Intl.DateTimeFormat(language, { month: "short", day: "numeric" });
+
+/** Tick labels of the time axis: the coarser the ticks, the coarser the words. */
+function ticks(plot, splits, axis, space, apart) {
+  return splits.map((at) => (apart >= 86400 ? day : apart < 60 ? clockSeconds : clock).format(at * 1000));
+}
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const palette = () => COLOURS[document.documentElement.dataset.bsTheme === "dark" ? "dark" : "light"];
@@ -92,7 +101,7 @@ export class Charts {
       width: body.clientWidth, height: 170, legend: { show: false }, padding: [8, 8, 0, 0],
       cursor: { sync: { key: "job" }, drag: { x: true, y: false }, points: { size: 6 } },
       scales: { x: { time: true }, y: SCALE[metric] },
-      axes: [axis, { ...axis, size: 44 }],
+      axes: [{ ...axis, values: ticks, size: 28 }, { ...axis, size: 44 }],
       series: [{}, ...this.#gpus.map((gpu, i) => ({
         label: `${gpu.node}/${gpu.index}`, stroke: palette()[i % palette().length], width: 1.5, points: { show: false }, spanGaps: false,
       }))],

@@ -59,7 +59,7 @@ function fillFoot(tile, gpu) {
   }
   const link = element("a", "", word("job", { id: gpu.job }));
   link.href = `/jobs/${gpu.job}/`;
-  place.replaceChildren(link, ` · ${gpu.owner ?? ""}`);
+  place.replaceChildren(link);
 }
 
 function process(found) {

@@ -186,7 +186,8 @@ export class LogView {
     if (head.holes?.length) lost.push(this.part("lost").dataset.holes);
     this.part("lost").hidden = !lost.length;
     this.part("lost").textContent = lost.join(" ");
-    this.part("follow").classList.toggle("is-over", head.complete);
+    this.part("follow").hidden = head.complete && !this.#page; // nothing more comes
+    this.part("download").href = `${this.jobUrl}log/download?run=${head.run}`;
     this.#empty();
   }
 
@@ -234,7 +235,6 @@ export class LogView {
 
   async #chooseRun(run) {
     this.#wide = run;
-    this.part("download").href = `${this.jobUrl}log/download?run=${run}`;
     const piece = await fetch(`${this.jobUrl}log?run=${run}&start=0&end=0`);
     if (!piece.ok || run !== this.#wide) return;
     this.#head = null;

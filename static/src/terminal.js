@@ -52,6 +52,11 @@ function quiet(parser) {
   // Erasing below the cursor belongs to progress bars; erasing the whole screen or the scrollback would hide output.
   parser.registerCsiHandler({ final: "J" }, (params) => (params[0] || 0) !== 0);
   OSC_IGNORED.forEach((code) => parser.registerOscHandler(code, () => true));
+  // Marked-up links: only http(s) ones become links at all.
+  parser.registerOscHandler(8, (data) => {
+    const uri = data.slice(data.indexOf(";") + 1);
+    return uri !== "" && !/^https?:\/\//i.test(uri);
+  });
   for (const final of ["c", "D", "E", "M", "N", "O", "Z", "=", ">", "n", "o", "|", "}", "~"]) parser.registerEscHandler({ final }, () => true);
   parser.registerEscHandler({ intermediates: "#", final: "8" }, () => true);
 }
