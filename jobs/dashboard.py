@@ -1,10 +1,11 @@
 """How one person's things are, and whether there is room."""
 
-from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
 
+from gpus import history
 from gpus.availability import why_unavailable
 from gpus.models import GPU, Node
 from jobs import formhelp
@@ -26,7 +27,7 @@ def dashboard_of(user: Any) -> dict[str, Any]:
     hosts = gpu_strip(user)
     return {
         "live": list(mine.filter(state__in=LIVE).order_by("-id")[:MOST]), "waiting": waiting,
-        "ended": list(mine.filter(state__in=ENDED).order_by("-id")[:8]), "standing": standing, "queued": queued,
+        "ended": list(mine.filter(state__in=ENDED).order_by("-ended_at", "-id")[:8]), "standing": standing, "queued": queued,
         "quotas": [(name, name == "user", bars) for name, level in levels.items()
                    if (bars := formhelp.quota_bars(level))],
         "hosts": hosts, "free": sum(cell["kind"] == "free" for _host, cells in hosts for cell in cells),
@@ -35,7 +36,7 @@ def dashboard_of(user: Any) -> dict[str, Any]:
 
 
 def gpu_strip(user: Any) -> list[tuple[Node, list[dict[str, Any]]]]:
-    """Each host with one cell per GPU: `kind` (mine, taken, free, closed), whose job, and how busy (None: unknown)."""
+    """Each host with one cell per GPU: `kind` (mine, taken, free, closed), its job, and percent busy or None."""
     now = timezone.now()
     holders = _holders()
     seen = set(visible_jobs(user).filter(pk__in=[job.pk for job in holders.values()]).values_list("pk", flat=True))
@@ -45,13 +46,21 @@ def gpu_strip(user: Any) -> list[tuple[Node, list[dict[str, Any]]]]:
     for gpu in gpus.order_by("node__name", "index"):
         holder = holders.get(gpu.pk)
         cells = hosts.setdefault(gpu.node_id, (gpu.node, []))[1]
-        closed = None if holder else why_unavailable(gpu, now)
-        closed = closed or (None if holder or gpu.node.is_alive(now) else {"code": "NODES_SILENT", "nodes": gpu.node.name})
+        closed = None if holder else _closed(gpu, now)
         cells.append({
             "gpu": gpu, "job": holder, "seen": holder is not None and holder.pk in seen, "closed": closed,
             "kind": _kind(holder, closed, user), "busy": busy.get(gpu.uuid),
         })  # fmt: skip
     return list(hosts.values())
+
+
+def _closed(gpu: GPU, now: datetime) -> dict[str, Any] | None:
+    """Why no job may have the GPU, as a reason to wait."""
+    if not gpu.node.is_alive(now):
+        return {"code": "NODES_SILENT", "nodes": gpu.node.name}
+    if gpu.node.cordoned:
+        return {"code": "NODES_CORDONED", "nodes": gpu.node.name}
+    return why_unavailable(gpu, now)
 
 
 def _kind(holder: Job | None, closed: Any, user: Any) -> str:
@@ -68,7 +77,5 @@ def _holders() -> dict[int, Job]:
 
 def _utilisation() -> dict[str, int | None]:
     """GPU UUID to its last utilisation in percent; nothing when Redis is away."""
-    from gpus import history
-
-    readings: Iterable[dict[str, Any]] = (history.latest(name) or {} for name in Node.objects.values_list("name", flat=True))
+    readings = [history.latest(name) for name in Node.objects.values_list("name", flat=True)]
     return {gpu["uuid"]: gpu.get("utilisation") for reading in readings for gpu in reading.get("gpus", ())}

@@ -1,12 +1,13 @@
 """What stands beside the form: one's limits, sizes to start from, and the same job as a command."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.db.models import Count
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from gpus.models import Node
 from jobs import units, usage, wording
@@ -93,13 +94,17 @@ def quota_bars(levels: list[tuple[Limits, Usage]], asked: JobRequest | None = No
     return [bar for limits, used in levels for bar in _bars(limits, used, asked)]
 
 
-_BARS = (
-    ("gpus", lambda: _("GPUs"), lambda n: str(n)),
-    ("millicpus", lambda: _("CPUs"), units.format_cpus),
-    ("memory_mib", lambda: _("Memory"), wording.memory),
-    ("running_jobs", lambda: _("Running jobs"), lambda n: str(n)),
-    ("queued_jobs", lambda: _("Waiting jobs"), lambda n: str(n)),
-    ("gpu_seconds", lambda: _("GPU-hours in 30 days"), lambda n: f"{n / 3600:.1f}".removesuffix(".0")),
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f}".removesuffix(".0")
+
+
+_BARS: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
+    ("gpus", gettext_lazy("GPUs"), str),
+    ("millicpus", gettext_lazy("CPUs"), units.format_cpus),
+    ("memory_mib", gettext_lazy("Memory"), wording.memory),
+    ("running_jobs", gettext_lazy("Running jobs"), str),
+    ("queued_jobs", gettext_lazy("Waiting jobs"), str),
+    ("gpu_seconds", gettext_lazy("GPU-hours in 30 days"), _hours),
 )
 
 
@@ -111,7 +116,7 @@ def _bars(limits: Limits, used: Usage, asked: JobRequest | None) -> Iterator[dic
             continue
         now, then = getattr(used, name), getattr(after, name)
         yield {
-            "label": label(), "used": said(now), "limit": said(limit), "after": said(then) if then != now else "",
+            "label": label, "used": said(now), "limit": said(limit), "after": said(then) if then != now else "",
             "percent": _percent(now, limit), "percent_after": max(_percent(then, limit) - _percent(now, limit), 0),
             "over": then > limit,
         }  # fmt: skip

@@ -4,6 +4,7 @@ from typing import Any
 
 from django import forms
 from django.db.models import Q
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from gpus.models import GPU
@@ -34,7 +35,10 @@ class JobForm(forms.Form):
     cloned_from = forms.IntegerField(widget=forms.HiddenInput, required=False)
     name = forms.CharField(label=gettext_lazy("Name"), required=False, max_length=1000)
     team = forms.ModelChoiceField(Team.objects.none(), label=gettext_lazy("Team"), empty_label=None)
-    image = forms.CharField(label=gettext_lazy("Image"), required=False, max_length=2000)
+    image = forms.CharField(
+        label=gettext_lazy("Image"), required=False, max_length=2000,
+        help_text=gettext_lazy("registry/path:tag, as for docker run. The host fetches it before the job starts."),
+    )  # fmt: skip
     command_kind = forms.ChoiceField(
         label=gettext_lazy("Command"), choices=CommandKind.choices, widget=forms.RadioSelect, required=False
     )
@@ -54,13 +58,13 @@ class JobForm(forms.Form):
     gpus = forms.IntegerField(label=gettext_lazy("GPUs"), min_value=0, max_value=10_000)
     gpu_model = forms.ChoiceField(label=gettext_lazy("GPU model"), required=False)
     gpu_memory = QuantityField(
-        units.parse_memory_mib, "g", label=gettext_lazy("Memory of each GPU, at least"), required=False
+        units.parse_memory_mib, "g", label=gettext_lazy("GPU memory, at least"), required=False
     )
     cpus = QuantityField(units.parse_millicpus, label=gettext_lazy("CPUs"))
     memory = QuantityField(units.parse_memory_mib, "g", label=gettext_lazy("Memory"))
     shm = QuantityField(
         units.parse_memory_mib, "g", label=gettext_lazy("Shared memory"), required=False,
-        help_text=gettext_lazy("Part of the memory, at /dev/shm. Empty: half of the memory."),
+        help_text=gettext_lazy("Part of the memory, at /dev/shm."),
     )  # fmt: skip
     limit = LimitField(
         label=gettext_lazy("Time limit"),
@@ -109,7 +113,8 @@ class JobForm(forms.Form):
         """The models there are, and one asked for that there no longer is."""
         found = GPU.objects.filter(hidden=False).exclude(model="").order_by("model").values_list("model", flat=True)
         asked = str(self.data.get("gpu_model") or self.initial.get("gpu_model") or "")[:128]
-        return [("", pgettext_lazy("GPU model", "any")), *((m, m) for m in dict.fromkeys([*found, *filter(None, [asked])]))]
+        models = dict.fromkeys([*found, *filter(None, [asked])])
+        return [("", pgettext_lazy("GPU model", "any")), *((model, model) for model in models)]
 
     def _dress(self) -> None:
         """Bootstrap's classes."""
@@ -121,6 +126,8 @@ class JobForm(forms.Form):
             self.fields[name].widget.attrs["class"] += " mono"
         for name in ("image", "entrypoint", "arguments", "name"):
             self.fields[name].widget.attrs.update(autocomplete="off", spellcheck="false", autocapitalize="off")
+        self.fields["gpu_memory"].widget.attrs["placeholder"] = _("any")
+        self.fields["shm"].widget.attrs["placeholder"] = _("half of the memory")
 
     # --- what was typed ---
 

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from jobs import units
 from jobs.formfields import Row
-from jobs.models import CommandKind, Job, Priority, Team
+from jobs.models import CommandKind, Job, Priority
 from jobs.submit import default_limit
 from portal.models import User
 
@@ -19,9 +19,9 @@ def first_values(user: User, original: Job | None) -> dict[str, Any]:
     """The first values of the form's fields, by name."""
     if original is not None:
         return {"submission": uuid.uuid4(), **_cloned(user, original)}
-    teams = list(Team.objects.filter(memberships__user=user)[:2])
+    last = Job.objects.filter(owner=user, team__memberships__user=user).values_list("team_id", flat=True).first()
     return {
-        "submission": uuid.uuid4(), "team": teams[0] if len(teams) == 1 else None,
+        "submission": uuid.uuid4(), "team": last,
         "command_kind": CommandKind.SCRIPT, "gpus": 1, "cpus": "4", "memory": "16 GiB",
         "limit": units.exact_duration(default_limit(user)), "priority": Priority.NORMAL, "grace": "30s",
     }  # fmt: skip

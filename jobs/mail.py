@@ -3,9 +3,10 @@
 import logging
 import re
 import smtplib
+from threading import Thread
 
 from django.conf import settings
-from django.core.mail import EmailMultiAlternatives
+from django.core.mail import EmailMultiAlternatives, get_connection
 from django.template.loader import render_to_string
 from django.utils import translation
 from django.utils.translation import gettext as _
@@ -17,6 +18,7 @@ from jobs.states import ENDED
 log = logging.getLogger(__name__)
 
 LINES = 20
+TIMEOUT = 20  # seconds for each exchange with the mail server
 TAIL_BYTES = 16 * 1024
 # What terminals take as orders: CSI and OSC sequences, other escapes, and control characters but tab and newline.
 _TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?|[\x00-\x08\x0b-\x1f\x7f]")
@@ -29,8 +31,14 @@ def job_ended(job_id: int) -> None:
     job = Job.objects.select_related("owner", "team").filter(pk=job_id, state__in=ENDED).first()
     if job is None or not job.owner.email or not job.owner.is_active:
         return
+    Thread(target=_send, args=(message(job), job_id), daemon=True).start()
+
+
+def _send(mail: EmailMultiAlternatives, job_id: int) -> None:
+    """In a thread of its own: a slow mail server must not hold up the host's other jobs."""
     try:
-        message(job).send()
+        mail.connection = get_connection(timeout=TIMEOUT)
+        mail.send()
     except (smtplib.SMTPException, OSError) as error:
         log.warning("no e-mail about the end of job %d: %s", job_id, error)
 

@@ -1,7 +1,6 @@
 """Lists of jobs: what was asked for in the address, and pages by key, so that page 1,000 costs what page 1 does."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,7 +12,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext_lazy as _
 
 from jobs.models import Job
-from jobs.states import ENDED, LIVE, WAITING, EndReason, JobState
+from jobs.states import LIVE, WAITING, EndReason, JobState
 
 PAGE = 50
 # Keys must be columns that are never null in what is listed; the id comes last and makes them unique.
@@ -72,7 +71,7 @@ def read_filters(data: Any, *, sorts: tuple[str, ...], whose: str) -> Filters:
 def _day(text: str) -> datetime | None:
     try:
         day = parse_date(text)
-        return day and timezone.make_aware(datetime(day.year, day.month, day.day))  # noqa: DTZ001
+        return None if day is None else timezone.make_aware(datetime(day.year, day.month, day.day))  # noqa: DTZ001
     except (ValueError, OverflowError):
         return None
 
@@ -149,7 +148,7 @@ def _cursor_of(job: Job, keys: tuple[str, ...]) -> str:
     return json.dumps([v.isoformat() if isinstance(v, datetime) else v for v in values], separators=(",", ":"))
 
 
-def chips(filters: Filters) -> list[Mapping[str, Any]]:
+def chips(filters: Filters) -> list[dict[str, Any]]:
     """The state filters as links that each turn themselves on or off."""
     found = []
     for group, (label, _states) in GROUPS.items():

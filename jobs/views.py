@@ -164,7 +164,7 @@ def _listed(request: HttpRequest, name: str, found: Any, filters: paging.Filters
     return _page(request, name, {
         "jobs": rows, "filters": filters, "chips": paging.chips(filters), "standing": standing, "queued": total,
         "next": filters.address(after=cursor) if cursor else "", "first": filters.address() if filters.after else "",
-        "teams": Team.objects.all() if request.user.is_staff else Team.objects.filter(memberships__user=request.user),  # type: ignore[misc,union-attr]
+        "teams": Team.objects.all() if request.user.is_staff else Team.objects.filter(memberships__user=request.user),  # type: ignore[misc]
         "here": request.get_full_path(), "narrowed": bool(filters.groups or filters.q or filters.reason
                                                            or filters.since or filters.until), **more,
     })  # fmt: skip

@@ -28,7 +28,7 @@ class Reader:
             language = self._language(request)
             if language:
                 translation.activate(language)
-                request.LANGUAGE_CODE = language  # type: ignore[attr-defined]
+                request.LANGUAGE_CODE = language
             return self.get_response(request)
 
     @staticmethod
@@ -50,7 +50,7 @@ class RqPages:
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponse | None:
-        if not _is_rq(request) or request.user.is_staff:  # type: ignore[union-attr]
+        if not _is_rq(request) or request.user.is_staff:
             return None
         if not request.user.is_authenticated:
             return redirect_to_login(request.get_full_path())

@@ -111,7 +111,8 @@ def described_by(field: BoundField, has_limit: bool) -> str:
 @register.simple_tag
 def field_input(field: BoundField, has_limit: bool = False) -> str:
     """The field's input with its explanation and its errors tied to it."""
-    attrs: dict[str, Any] = {"aria-describedby": described_by(field, has_limit)} if described_by(field, has_limit) else {}
+    explained = described_by(field, has_limit)
+    attrs: dict[str, Any] = {"aria-describedby": explained} if explained else {}
     if field.errors:
         attrs |= {"aria-invalid": "true", "class": f"{field.field.widget.attrs.get('class', '')} is-invalid".strip()}
     return field.as_widget(attrs=attrs)

@@ -66,7 +66,7 @@ EVENTS: Table = {
     "WISHED": _wished,
     "HELD": lambda p: _("Put on hold"),
     "RELEASED": lambda p: _("Released"),
-    "WARNED": lambda p: warning(p),
+    "WARNED": warning,
     "SIGNALLED": lambda p: _("Sent %(signal)s to its processes") % p,
 }
 

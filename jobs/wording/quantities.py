@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from django.utils import formats, timezone
+from django.utils import timezone
 from django.utils.translation import get_language, gettext, ngettext
 
 from jobs.units import format_cpus, format_memory
@@ -26,7 +26,7 @@ def memory(mib: float) -> str:
 
 def duration(seconds: float) -> str:
     """Seconds in the two largest units: "1 d 4 h", "5 min 3 s", "0 s"."""
-    rest, parts = max(int(seconds), 0), []
+    rest, parts = max(int(seconds), 0), list[tuple[int, str]]()
     for size, words in _units():
         count, rest = divmod(rest, size)
         if count or parts:
@@ -58,12 +58,13 @@ def _ordinal(number: int) -> str:
 
 
 def clock_time(moment: datetime | str | None) -> str:
-    """A time in the active zone, or the text of an ISO time; "?" for none."""
+    """A time (or ISO text of one) in the active zone: "14:05" today, else "2026-11-30 14:05"; "?" for none."""
     if isinstance(moment, str):
         moment = datetime.fromisoformat(moment)
     if moment is None:
         return "?"
-    return formats.date_format(timezone.localtime(moment), "SHORT_DATETIME_FORMAT")
+    local = timezone.localtime(moment)
+    return f"{local:%H:%M}" if local.date() == timezone.localdate() else f"{local:%Y-%m-%d %H:%M}"
 
 
 def ago(moment: datetime | None) -> str:

@@ -47,7 +47,7 @@ def _ahead(p: Params) -> str:
 
 
 def _busy_gpus(p: Params) -> str:
-    text = _("The GPUs are busy: %(asked)s asked, %(free)d of %(total)d free on %(node)s.")
+    text = _("The GPUs are busy: %(asked)s asked, at most %(free)d free on one host (%(node)s), %(total)d in all.")
     return text % {**p, "asked": q.gpus(p["asked"])}
 
 

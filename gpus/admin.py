@@ -1,0 +1,108 @@
+"""Nodes and GPUs for admins: what hosts report can be read, what admins wish can be set, nothing can be made up."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ActionForm
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from gpus.models import GPU, Node
+
+
+class ReasonForm(ActionForm):
+    """The bar of actions, with a reason to write down."""
+
+    reason = forms.CharField(label=_("Reason"), required=False, max_length=200)
+
+
+class ReportedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Rows that hosts report: never added by hand, editable only in `wishes`."""
+
+    wishes: tuple[str, ...] = ()
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [f.name for f in self.model._meta.fields if f.name not in (*self.wishes, "id")]
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def changed(self, request: HttpRequest, rows: QuerySet[Any], **values: Any) -> None:
+        """Set the values row by row, so that each change is in the audit log, and say how many there were."""
+        for row in rows:
+            for name, value in values.items():
+                setattr(row, name, value)
+            row.save(update_fields=list(values))
+        count = len(rows)
+        self.message_user(request, ngettext("%d row changed.", "%d rows changed.", count) % count, messages.SUCCESS)
+
+
+@admin.register(Node)
+class NodeAdmin(ReportedAdmin):
+    wishes = ("reserved_millicpus", "reserved_memory_mib", "labels", "cordoned", "cordon_reason")
+    list_display = ("name", "alive", "gpu_status", "gpu_count", "cordoned", "cordon_reason", "engine_version",
+                    "last_seen")  # fmt: skip
+    list_filter = ("cordoned", "gpu_status")
+    search_fields = ("name", "hostname")
+    actions = ("cordon", "uncordon")
+    action_form = ReasonForm
+    fieldsets = (
+        (None, {"fields": (
+            "name", "cordoned", "cordon_reason", "reserved_millicpus", "reserved_memory_mib", "labels")}),
+        (_("As the host reports it"), {"fields": (
+            "hostname", "millicpus", "memory_mib", "gpu_status", "gpu_message", "driver_version", "engine_id",
+            "engine_version", "engine_error", "agent_version", "first_seen", "last_seen")}),
+    )  # fmt: skip
+
+    @admin.display(description=_("heard of lately"), boolean=True)
+    def alive(self, node: Node) -> bool:
+        return node.is_alive()
+
+    @admin.display(description=_("GPUs"))
+    def gpu_count(self, node: Node) -> int:
+        return len(node.gpus.all())
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Node]:
+        return super().get_queryset(request).prefetch_related("gpus")
+
+    @admin.action(description=_("Cordon: no new jobs (running ones go on)"), permissions=["change"])
+    def cordon(self, request: HttpRequest, nodes: QuerySet[Node]) -> None:
+        self.changed(request, nodes, cordoned=True, cordon_reason=request.POST.get("reason", "")[:200])
+
+    @admin.action(description=_("Uncordon"), permissions=["change"])
+    def uncordon(self, request: HttpRequest, nodes: QuerySet[Node]) -> None:
+        self.changed(request, nodes, cordoned=False, cordon_reason="")
+
+
+@admin.register(GPU)
+class GPUAdmin(ReportedAdmin):
+    wishes = ("hidden", "quarantine_reason")
+    list_display = ("short_uuid", "node", "index", "model", "memory_mib", "health", "hidden", "quarantine_reason")
+    list_filter = ("node", "model", "health", "hidden")
+    list_select_related = ("node",)
+    search_fields = ("uuid", "model", "node__name")
+    actions = ("hide", "show", "lift_quarantine")
+    fieldsets = (
+        (None, {"fields": ("uuid", "hidden", "quarantine_reason")}),
+        (_("As the host reports it"), {"fields": (
+            "node", "index", "pci_bus_id", "model", "memory_mib", "slots", "health", "health_message", "sampled_at",
+            "outsiders", "busy_outside_since", "clean_samples")}),
+    )  # fmt: skip
+
+    @admin.action(description=_("Hide: offer it to no job"), permissions=["change"])
+    def hide(self, request: HttpRequest, gpus: QuerySet[GPU]) -> None:
+        self.changed(request, gpus, hidden=True)
+
+    @admin.action(description=_("Show: offer it to jobs"), permissions=["change"])
+    def show(self, request: HttpRequest, gpus: QuerySet[GPU]) -> None:
+        self.changed(request, gpus, hidden=False)
+
+    @admin.action(description=_("Lift the quarantine"), permissions=["change"])
+    def lift_quarantine(self, request: HttpRequest, gpus: QuerySet[GPU]) -> None:
+        self.changed(request, gpus, quarantine_reason="")
