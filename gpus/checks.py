@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core import checks
 
 _PACKAGE, _MODULE = "nvidia-ml-py", "pynvml"
@@ -21,6 +22,20 @@ def check_nvml_binding(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
             f"The module {_MODULE} comes from {clash} and not from the package {_PACKAGE}.",
             hint=f"Uninstall the other package, often named {_MODULE}, and reinstall {_PACKAGE}.",
             id="gpus.W001",
+        )
+    ]
+
+
+@checks.register()
+def check_sample_freshness(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
+    """`gpus.E001`: readings would grow old before the next one comes, and no GPU would ever be free."""
+    if settings.SAMPLE_FRESH > 3 * settings.SAMPLE_PERIOD:
+        return []
+    return [
+        checks.Error(
+            "SAMPLE_FRESH must be more than three times SAMPLE_PERIOD.",
+            hint=f"They are {settings.SAMPLE_FRESH:g} and {settings.SAMPLE_PERIOD:g} seconds.",
+            id="gpus.E001",
         )
     ]
 

@@ -4,6 +4,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
@@ -14,7 +15,7 @@ from gpus.minutes import METRICS, Minute, Minutes
 from gpus.models import GPU, GPUMinute, Node
 from gpus.readings import GpuReading, HostReading
 
-_REFRESH = 5.0  # seconds between writes when nothing changed
+_REFRESH = 5.0  # seconds between writes when nothing changed; sooner where SAMPLE_FRESH is short
 _CLEAN_SAMPLES = 2  # after an outsider, before the GPU is free again
 _UNSAVED = 10_000  # minutes kept in memory while the database is away
 _INVENTORY_TOLD = ("ok", "simulated", "no_gpu")  # statuses under which an absent GPU is really gone
@@ -43,7 +44,7 @@ class Inventory:
         Raises what the database raises; the minutes are kept until they are saved.
         """
         self._unsaved = (self._unsaved + self._minutes.add(reading.at, reading.gpus))[-_UNSAVED:]
-        due = time.monotonic() - self._written_at >= _REFRESH
+        due = time.monotonic() - self._written_at >= min(_REFRESH, settings.SAMPLE_FRESH / 4)
         node = self._load(reading)
         node_changes = _node_changes(node, reading)
         changes = {uuid: changed for uuid, changed in self._changes(reading, due).items() if changed}

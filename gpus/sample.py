@@ -96,6 +96,9 @@ class _Round:
 
     def _record(self, reading: HostReading) -> None:
         attributed = attribute(reading, self._claims, _rules())
+        if any(gpu.busy_outside for gpu in attributed.gpus):  # or a container made while we read?
+            self._refresh_claims()
+            attributed = attribute(reading, self._claims, _rules())
         self._recorder.record(attributed.with_containers(self._containers.read(self._claims)))
 
     def _complain(self, what: str, error: Exception) -> None:

@@ -12,7 +12,8 @@ import sys
 from gpus import cgroups, nvml
 from gpus.readings import HostReading
 
-_REFRESH_AFTER = 30  # readings with trouble before the library is loaded afresh: it may have been replaced
+_REFRESH_AFTER = 60  # readings with trouble before the library is opened or loaded afresh
+_STALE = ("driver_mismatch", "error")  # the library's file may have been replaced since it was loaded
 _PR_SET_PDEATHSIG = 1
 
 
@@ -52,13 +53,13 @@ def _write(out: int, data: bytes) -> None:
 
 
 def _is_troubled(reading: HostReading) -> bool:
-    return reading.status != "ok" or any(gpu.health != "ok" for gpu in reading.gpus)
+    return reading.status in _STALE or any(gpu.health != "ok" for gpu in reading.gpus)
 
 
 def _refresh(reading: HostReading, out: int) -> None:
-    """A lost GPU needs the library opened again; a host in trouble, also another file than the one loaded."""
+    """A lost GPU needs the library opened again; only a new program image gets rid of a stale one."""
     nvml.close()
-    if reading.status != "ok":
+    if reading.status in _STALE:
         os.dup2(out, 1)
         os.execv(sys.executable, [sys.executable, "-m", "gpus.sampler_child", *sys.argv[1:]])  # noqa: S606
 

@@ -1,11 +1,15 @@
 """What NVML says in good and bad times, through the real child process and a compiled stand-in library."""
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gpus.checks import check_nvml_binding, check_sample_freshness, clashing_binding
 from gpus.readings import GpuReading, HostReading
 from gpus.sampler import Sampler
 from tests.rigs import nvml as rig
@@ -220,6 +224,22 @@ def test_an_old_driver_without_the_newest_calls_is_read_all_the_same() -> None:
 
 def test_the_installed_binding_is_the_one_we_depend_on() -> None:
     """rossumai/nvgpu#29: two packages share the module name."""
-    from gpus.checks import clashing_binding
-
     assert clashing_binding() is None
+    assert check_nvml_binding(None) == []
+
+
+def test_another_package_in_the_bindings_place_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """rossumai/nvgpu#29."""
+    (tmp_path / "pynvml.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    [warning] = check_nvml_binding(None)
+    assert warning.id == "gpus.W001"
+    assert str(tmp_path) in warning.msg
+
+
+def test_readings_that_are_always_old_are_refused(settings: Any) -> None:
+    settings.SAMPLE_FRESH, settings.SAMPLE_PERIOD = 20, 1
+    assert check_sample_freshness(None) == []
+    settings.SAMPLE_PERIOD = 10
+    assert [error.id for error in check_sample_freshness(None)] == ["gpus.E001"]

@@ -12,8 +12,9 @@ from gpus import history
 from gpus.availability import why_unavailable
 from gpus.claims import Claim
 from gpus.models import GPU, Node
-from gpus.sample import run_sampler
-from gpus.simulated import gpu_uuid
+from gpus.sample import _Round, run_sampler
+from gpus.simulated import gpu_uuid, read_host
+from tests.rigs.engine import BUSYBOX, Engine
 from tests.rigs.nvml import MIB, MISMATCH, standing_in
 from tests.rigs.processes import wait_until
 
@@ -74,7 +75,7 @@ def seen(node: str = "alpha") -> list[dict[str, Any]]:
 
 def test_simulated_gpus_appear_and_work_for_their_claims() -> None:
     with running() as loop:
-        wait_until(lambda: len(seen()) == 2, "both GPUs")
+        wait_until(lambda: len(seen()) == GPU.objects.count() == 2, "both GPUs")
         assert [row.uuid for row in GPU.objects.all()] == [gpu_uuid("alpha", 0), gpu_uuid("alpha", 1)]
         assert Node.objects.get().gpu_status == "simulated"
         loop.claims = [claim(gpu_uuid("alpha", 1))]
@@ -83,6 +84,27 @@ def test_simulated_gpus_appear_and_work_for_their_claims() -> None:
         assert (idle["utilisation"], idle["job"]) == (0, None)
         assert busy["utilisation"] > 0
         assert (busy["owner"], busy["processes"][0]["kind"], busy["busy_outside"]) == ("alice", "job", False)
+
+
+def test_a_container_made_while_the_library_was_read_is_no_outsider(settings: Any) -> None:
+    """NVIDIA/nvidia-docker#1483: the portal's own job reported as an intruder."""
+    settings.SIMULATED_GPUS = 1
+    uuid = gpu_uuid("alpha", 0)
+
+    class Late(Loop):
+        def give(self) -> list[Claim]:
+            """Claims of before and after the reading in turn: the second asking knows the container."""
+            self.asked += 1
+            return [claim(uuid, "b" * 64)] if self.asked % 2 else [claim(uuid, "a" * 64)]
+
+    loop = Late()
+    reading = read_host("alpha", [claim(uuid)], 1.7e9, count=1, model="A100", memory_mib=40960)
+    round_ = _Round("alpha", loop.give)
+    round_._refresh_claims()
+    round_._record(reading)
+    assert loop.asked == 2
+    assert seen()[0]["processes"][0]["kind"] == "job"
+    assert GPU.objects.get().busy_outside_since is None
 
 
 def test_nothing_was_sampled_before_the_first_reading() -> None:
@@ -143,6 +165,34 @@ def test_a_driver_in_trouble_stops_neither_the_loop_nor_the_containers_figures(s
             nvml.set(init_rc=None)
             nvml.add_gpus(1)
             wait_until(lambda: Node.objects.get().gpu_status == "ok", "the driver well again")
+
+
+def test_a_real_containers_process_is_the_jobs_and_is_measured(settings: Any, engine: Engine) -> None:
+    """NVIDIA/nvidia-docker#1483, tkestack/gpu-manager#60, roscisz/TensorHive#290: from a host pid to its job.
+
+    What the containers use is known with and without a working driver.
+    """
+    settings.GPU_DRIVER = "nvml"
+    with engine.client() as client:
+        container = client.containers.run(
+            BUSYBOX, ["sh", "-c", "while :; do :; done"], detach=True, network_mode="none"
+        )
+        container.reload()
+    with standing_in() as nvml, running() as loop:
+        nvml.set(init_rc=MISMATCH)
+        [uuid] = nvml.add_gpus(1)
+        loop.claims = [claim(uuid, container.id or "")]
+        wait_until(lambda: history.latest("alpha").get("status") == "driver_mismatch", "the mismatch")
+        [use] = wait_until(lambda: [c for c in history.latest("alpha")["containers"] if c["cpu_percent"]], "its CPU")
+        assert (use["job"], use["run"]) == (12, 30)
+        assert use["memory_mib"] is not None
+        nvml.set_gpu(0, used=2000 * MIB, Compute=f"{container.attrs['State']['Pid']}:{1990 * MIB}")
+        nvml.set(init_rc=None)
+        wait_until(lambda: seen() and seen()[0]["processes"], "the process")
+        [gpu] = seen()
+        assert (gpu["job"], gpu["owner"], gpu["busy_outside"]) == (12, "alice", False)
+        [process] = gpu["processes"]
+        assert (process["kind"], process["job"], process["container"]) == ("job", 12, container.id)
 
 
 def test_one_hosts_trouble_is_not_anothers(settings: Any) -> None:
