@@ -30,4 +30,4 @@ from portal.settings import *  # noqa: E402, F403
 from portal.settings import STORAGES  # noqa: E402
 
 STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}  # nothing collected
-PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # many log-ins, no secrets
+PASSWORD_HASHERS = ["tests.rigs.passwords.Quick"]

@@ -48,8 +48,7 @@ class Stack:
 
     def prepare(self) -> None:
         """Make the database, its cache table and the static files."""
-        for command in (["migrate", "-v0"], ["createcachetable"], ["collectstatic", "--noinput", "-v0"]):
-            self.manage(*command)
+        self.manage("prepare")
 
     def manage(self, *arguments: str) -> str:
         """Run a management command to its end; return what it printed."""
@@ -61,12 +60,15 @@ class Stack:
             raise RuntimeError(f"manage.py {' '.join(arguments)} failed: {done.stdout}{done.stderr}")
         return done.stdout
 
-    def cli(self, *arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
-        """Run the `dockyard` command line as a person would."""
-        return subprocess.run(
-            [sys.executable, "-m", "portal.cli", *arguments], cwd=BASE_DIR, capture_output=True, text=True,
-            env={**self.env, "DOCKYARD_URL": self.url, **(env or {})}, timeout=120,
+    def cli(
+        self, *arguments: str, env: Mapping[str, str] | None = None, stdin: str = ""
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run the `dockyard` command line as a person would; its output's bytes are kept, `\\r` too."""
+        done = subprocess.run(
+            [sys.executable, "-m", "portal.cli", *arguments], cwd=BASE_DIR, capture_output=True, timeout=120,
+            env={**self.env, "DOCKYARD_URL": self.url, **(env or {})}, input=stdin.encode(),
         )  # fmt: skip
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def start_all(self) -> None:
         for role in ORDER:
