@@ -1,18 +1,17 @@
 """Jobs over HTTP for programs: the same getters, verbs, checks and words as the pages."""
 
-import mimetypes
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 from uuid import uuid4
 
 from django.db.models import QuerySet
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
 from ninja import Query, Router, Status
 
-from jobs import control, logstore, wording, workspace
-from jobs.access import get_controlled_job, get_job, visible_jobs
+from jobs import control, job_views, logstore, wording, workspace
+from jobs.access import can_control, get_job, visible_jobs
 from jobs.api_request import JobIn, problem_errors, read_request, refusal_errors
 from jobs.api_schemas import Changed, Event, JobList, JobOut, PreviewOut, QueueOut, Why
 from jobs.board import Entry, board, in_full, places
@@ -162,24 +161,27 @@ def events(request: HttpRequest, job_id: int) -> dict[str, list[dict[str, Any]]]
 
 
 def _act(request: HttpRequest, job_id: int, verb: Callable[[Job, Any], bool]) -> dict[str, Any]:
-    job = get_controlled_job(request.user, job_id)
+    job = get_job(request.user, job_id)
+    if not can_control(request.user, job):
+        sentence = _("Only its owner, a lead of its team or an administrator may do this.")
+        raise refuse("NOT_YOURS", sentence, status=403)
     changed = verb(job, request.user)
     return {"changed": changed, "job": status(get_job(request.user, job_id), request.user)}
 
 
-@router.post("/jobs/{int:job_id}/cancel", auth=MAY_WRITE, response={200: Changed, 404: Errors})
+@router.post("/jobs/{int:job_id}/cancel", auth=MAY_WRITE, response={200: Changed, 403: Errors, 404: Errors})
 def cancel(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Stop the job, or take it out of the queue. Harmless when it has ended."""
     return _act(request, job_id, control.cancel)
 
 
-@router.post("/jobs/{int:job_id}/hold", auth=MAY_WRITE, response={200: Changed, 404: Errors})
+@router.post("/jobs/{int:job_id}/hold", auth=MAY_WRITE, response={200: Changed, 403: Errors, 404: Errors})
 def hold(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Keep a waiting job from starting."""
     return _act(request, job_id, control.hold)
 
 
-@router.post("/jobs/{int:job_id}/release", auth=MAY_WRITE, response={200: Changed, 404: Errors})
+@router.post("/jobs/{int:job_id}/release", auth=MAY_WRITE, response={200: Changed, 403: Errors, 404: Errors})
 def release(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Lift one's own hold."""
     return _act(request, job_id, control.release)
@@ -225,15 +227,13 @@ def files(request: HttpRequest, job_id: int) -> dict[str, Any]:
 
 
 @router.get("/jobs/{int:job_id}/files/{path:relpath}", response={200: bytes, 404: Errors})
-def file(request: HttpRequest, job_id: int, relpath: str) -> FileResponse:
+def file(request: HttpRequest, job_id: int, relpath: str) -> HttpResponseBase:
     """One of the job's files, as a download."""
     job = get_job(request.user, job_id)
     try:
-        opened = workspace.open_file(job, relpath)
-    except FileNotFoundError as error:
+        return job_views.file(request, job.pk, relpath)
+    except Http404 as error:
         raise Http404(_("The job has no such file.")) from error
-    kind = mimetypes.guess_type(relpath)[0] or "application/octet-stream"
-    return FileResponse(opened, as_attachment=True, filename=relpath.rpartition("/")[2], content_type=kind)
 
 
 # --- the queue and quotas ---

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
 from ninja import Field, NinjaAPI, Router, Schema, Status
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
@@ -21,6 +22,7 @@ from portal.tokens import token_for_authorization
 def for_people(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """The documentation is for those who may log in: by session, or by token for tools that read the schema."""
 
+    @require_safe
     def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         header = request.headers.get("Authorization", "")
         if request.user.is_authenticated or token_for_authorization(header):
