@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,3 +86,9 @@ def running_redis(*, port: int = 0) -> Iterator[RedisServer]:
         yield server
     finally:
         server.remove()
+
+
+if __name__ == "__main__":  # run a command with a private server: python -m tests.rigs.redis COMMAND…
+    with running_redis() as _server:
+        _done = subprocess.run(sys.argv[1:], env={**os.environ, "REDIS_URL": _server.url}, check=False)
+    raise SystemExit(_done.returncode)
