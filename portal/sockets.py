@@ -9,17 +9,19 @@ from collections.abc import Callable
 from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, available_timezones
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth import HASH_SESSION_KEY, get_user_model
 from django.http.request import validate_host
-from django.utils import translation
+from django.utils import timezone, translation
 from django.utils.crypto import constant_time_compare
 from django.utils.http import is_same_domain
 
 from portal import live
+from portal.middleware import ZONE_COOKIE
 from portal.tokens import user_for_authorization
 
 log = logging.getLogger(__name__)
@@ -51,14 +53,12 @@ class OriginChecked:
 
 def same_origin(scope: dict[str, Any]) -> bool:
     """Whether Origin is the host that was asked, one of ours, or a trusted origin. None at all is refused."""
-    headers = dict(scope["headers"])
-    origin = urlsplit(headers.get(b"origin", b"").decode("latin-1"))
+    origin = urlsplit(_header(scope, b"origin"))
     if origin.scheme not in ("http", "https") or not origin.hostname:
         return False
     if any(_trusted(origin.scheme, origin.netloc, pattern) for pattern in settings.CSRF_TRUSTED_ORIGINS):
         return True
-    host = headers.get(b"host", b"").decode("latin-1")
-    return origin.netloc == host and validate_host(origin.hostname, _allowed_hosts())
+    return origin.netloc == _header(scope, b"host") and validate_host(origin.hostname, _allowed_hosts())
 
 
 def _trusted(scheme: str, netloc: str, pattern: str) -> bool:
@@ -117,10 +117,10 @@ class LiveSocket(AsyncWebsocketConsumer):
         return self.scope["user"]
 
     def in_language(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function` with the reader's language active, for `in_thread`."""
+        """`function` with the reader's language and zone active, for `in_thread`."""
 
         def run(*args: Any) -> Any:
-            with translation.override(_language(self.scope)):
+            with translation.override(_language(self.scope)), timezone.override(_zone(self.scope)):
                 return function(*args)
 
         return run
@@ -190,9 +190,10 @@ class LiveSocket(AsyncWebsocketConsumer):
         if due:
             self._check_due = time.monotonic() + settings.SOCKET_RECHECK
             news["check"] = {}
-        if not await self._signed_in():
+        sees = await self.may_see()
+        if not await self._signed_in():  # asked last: who is signed out sees nothing either
             return SIGNED_OUT
-        return None if await self.may_see() else GONE
+        return None if sees else GONE
 
     async def _handle(self, news: dict[str, live.Message]) -> bool:
         news.pop(live.user_topic(self.user.pk), None)
@@ -229,15 +230,26 @@ def _session_holds(user_id: int, session_key: str | None) -> bool:
     return constant_time_compare(store.get(HASH_SESSION_KEY, ""), user.get_session_auth_hash())
 
 
+def _header(scope: dict[str, Any], name: bytes) -> str:
+    return str(dict(scope["headers"]).get(name, b"").decode("latin-1"))
+
+
+def _cookie(scope: dict[str, Any], name: str) -> str:
+    found = SimpleCookie(_header(scope, b"cookie")).get(name)
+    return found.value if found else ""
+
+
 def _language(scope: dict[str, Any]) -> str:
-    """The reader's language as LocaleMiddleware would choose it: the cookie, then what the browser prefers."""
-    headers = dict(scope["headers"])
-    cookies: SimpleCookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
-    wished = cookies.get(settings.LANGUAGE_COOKIE_NAME)
-    candidates = [wished.value] if wished else []
-    accepted = headers.get(b"accept-language", b"").decode("latin-1")
-    candidates += [part.partition(";")[0].strip() for part in accepted.split(",")]
+    """The reader's language as pages choose it: this browser's choice, the person's, what the browser prefers."""
+    candidates = [_cookie(scope, settings.LANGUAGE_COOKIE_NAME), getattr(scope["user"], "language", "")]
+    candidates += [part.partition(";")[0].strip() for part in _header(scope, b"accept-language").split(",")]
     for code in candidates:
         with contextlib.suppress(LookupError):
             return translation.get_supported_language_variant(code)
     return str(settings.LANGUAGE_CODE)
+
+
+def _zone(scope: dict[str, Any]) -> ZoneInfo | None:
+    """The browser's zone, as pages know it; None: the installation's."""
+    zone = _cookie(scope, ZONE_COOKIE)
+    return ZoneInfo(zone) if zone in available_timezones() else None

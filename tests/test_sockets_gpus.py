@@ -1,0 +1,79 @@
+"""The socket and the page of all GPUs: who sees what of whom."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from gpus import history
+from portal import live
+from tests import factories
+from tests.sockets import in_db, message, open_socket, publishing
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def _reading(**fields: Any) -> dict[str, Any]:
+    process = {"pid": 4711, "name": "secret-project", "user": "dave", "memory_mib": 2000, "kind": "foreign",
+               "container": None, "job": None, "owner": None}  # fmt: skip
+    gpu = {"uuid": "GPU-alpha-0000", "index": 0, "model": "NVIDIA A100", "memory_mib": 40960, "utilisation": 0,
+           "memory_used_mib": None, "health": "ok", "processes": [process], "job": None, "owner": None,
+           "busy_outside": True}  # fmt: skip
+    return {"node": "alpha", "at": time.time(), "status": "ok", "message": "", "gpus": [gpu],
+            "containers": [{"job": 1, "run": 1}], **fields}  # fmt: skip
+
+
+@in_db
+def _cast() -> dict[str, Any]:
+    factories.make_node("alpha", gpus=2)
+    return {"alice": factories.make_user("alice"), "admin": factories.make_admin()}
+
+
+async def test_every_node_is_told_at_once_and_its_readings_as_they_come() -> None:
+    cast = await _cast()
+    async with open_socket("/ws/gpus/", cast["alice"]) as socket:
+        first = await message(socket, lambda found: "nodes" in found)
+        assert [gpu["utilisation"] for gpu in first["nodes"][0]["gpus"]] == [None, None]
+        async with publishing(live.gpus_topic("alpha"), _reading()):
+            later = await message(socket, lambda found: found["nodes"][0]["at"] is not None)
+        assert later["nodes"][0]["gpus"][0]["utilisation"] == 0
+
+
+@pytest.mark.parametrize(("who", "name"), [("alice", None), ("admin", "secret-project")])
+async def test_process_names_are_for_admins(who: str, name: str | None) -> None:
+    cast = await _cast()
+    async with open_socket("/ws/gpus/", cast[who]) as socket:
+        async with publishing(live.gpus_topic("alpha"), _reading()):
+            told = await message(socket, lambda found: found["nodes"][0]["at"] is not None)
+        process = told["nodes"][0]["gpus"][0]["processes"][0]
+        assert (process["name"], process["user"], process["memory_mib"]) == (name, "dave", 2000)
+
+
+def test_the_json_hides_the_same_from_who_polls(client: Client) -> None:
+    factories.make_node("alpha", gpus=2)
+    live.connection().set(history.host_key("alpha"), json.dumps(_reading()))
+    client.force_login(factories.make_user("alice"))
+    found = client.get("/gpus/now.json").json()["nodes"][0]
+    assert found["gpus"][0]["processes"][0]["name"] is None
+    assert found["containers"] == []
+    assert len(found["gpus"]) == 2, "a GPU that was not read is still shown"
+
+
+def test_the_page_says_what_to_do_without_hosts(client: Client) -> None:
+    client.force_login(factories.make_user("alice"))
+    assert "manage.py node" in client.get("/gpus/").content.decode()
+
+
+def test_the_page_needs_no_redis(client: Client, redis_server: Any) -> None:
+    factories.make_node("alpha", gpus=1)
+    client.force_login(factories.make_user("alice"))
+    redis_server.stop()
+    assert client.get("/gpus/").status_code == 200
+    assert client.get("/gpus/recent.json").json()["gpus"] == {"GPU-alpha-0000": []}
+
+
+@pytest.mark.parametrize("path", ["/gpus/", "/gpus/now.json", "/gpus/recent.json"])
+def test_visitors_are_sent_to_the_log_in(client: Client, path: str) -> None:
+    assert client.get(path).status_code == 302
