@@ -1,5 +1,6 @@
 """A compiled stand-in for libnvidia-ml.so.1, found through LD_LIBRARY_PATH, whose answers change while it is used."""
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -25,6 +26,7 @@ def can_run() -> str:
 def _library(old_driver: bool) -> Path:
     """The folder with the compiled library: once a process."""
     folder = Path(tempfile.mkdtemp(prefix="nvml-standin-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     flags = ["-DOLD_DRIVER"] if old_driver else []
     command = ["gcc", "-shared", "-fPIC", "-O1", *flags, "-o", str(folder / "libnvidia-ml.so.1"), str(_SOURCE)]
     subprocess.run(command, check=True, timeout=60)
