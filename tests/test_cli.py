@@ -27,18 +27,15 @@ from portal.models import ApiToken, User
 from tests import factories
 from tests.rigs.processes import free_port, wait_until
 from tests.rigs.redis import RedisServer
-from tests.rigs.web import BASE_DIR, Web
+from tests.rigs.web import BASE_DIR, Web, running_web
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(scope="module")
 def web(django_db_setup: None, django_db_blocker: Any, redis_server: RedisServer) -> Iterator[Web]:
-    with django_db_blocker.unblock():
-        server = Web()
-        server.start()
-    yield server
-    server.stop()
+    with django_db_blocker.unblock(), running_web() as server:
+        yield server
 
 
 @pytest.fixture
@@ -422,20 +419,15 @@ def test_following_survives_a_restart_of_the_server(shell: Shell, web: Web, team
 def test_following_goes_on_by_ranges_where_sockets_do_not_pass(
     redis_server: RedisServer, team_of_alice: User, tmp_path: Path
 ) -> None:
-    server = Web("--ws", "none")
-    server.start()
-    try:
-        job = factories.make_job(team_of_alice)
-        node = Node(job)
-        with following(Shell(tmp_path, server.url, team_of_alice), job) as reader:
-            for word in (b"one ", b"two "):
-                node.print(word)
-                reader.until(word)
-            node.finish(0)
-            assert reader.ends() == 0
-        assert reader.out == b"one two "
-    finally:
-        server.stop()
+    job = factories.make_job(team_of_alice)
+    node = Node(job)
+    with running_web("--ws", "none") as server, following(Shell(tmp_path, server.url, team_of_alice), job) as reader:
+        for word in (b"one ", b"two "):
+            node.print(word)
+            reader.until(word)
+        node.finish(0)
+        assert reader.ends() == 0
+    assert reader.out == b"one two "
 
 
 def test_interrupting_leaves_the_job_alone(shell: Shell, team_of_alice: User) -> None:

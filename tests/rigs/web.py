@@ -1,8 +1,10 @@
 """The web process alone, on the test's own database and Redis: for tests that play the node's part themselves."""
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from django.db import connection
 
 from tests.rigs.processes import free_port, tail_of, terminate, wait_until
 
+NOTHING_COLLECTED = '{"staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}}'
 BASE_DIR = Path(__file__).resolve().parents[2]
 
 
@@ -32,7 +35,7 @@ class Web:
         ]  # fmt: skip
         env = {
             **os.environ, "DATABASE_URL": _database_url(connection.settings_dict), "SOCKET_RECHECK": "2",
-            "DJANGO_SETTINGS_MODULE": "portal.settings", "PYTHONUNBUFFERED": "1",
+            "DJANGO_SETTINGS_MODULE": "portal.settings", "PYTHONUNBUFFERED": "1", "STORAGES": NOTHING_COLLECTED,
         }  # fmt: skip
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, cwd=BASE_DIR, env=env, stdout=log, stderr=log)
@@ -54,6 +57,17 @@ class Web:
     def stop(self) -> None:
         if self._process is not None:
             terminate(self._process)
+
+
+@contextlib.contextmanager
+def running_web(*options: str) -> Iterator[Web]:
+    """A web process for as long as the block runs."""
+    server = Web(*options)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 def _database_url(database: dict[str, Any]) -> str:
