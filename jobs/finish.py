@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from jobs import containers, endings, mail
+from jobs import containers, endings, lastwords, logstore, mail
 from jobs.begin import become_running
 from jobs.models import Run
 from jobs.queues import wake_scheduler
@@ -49,10 +49,12 @@ def finish(run_id: int, logs: LogKeeper, *, engine_lost_at: Callable[[], datetim
     run.refresh_from_db()
     if container.exit_code in (endings.SIGKILLED, endings.SIGTERMED) and not run.wish and not container.oom_killed:
         time.sleep(settings.KILL_SETTLE)  # an engine that shuts down kills its containers first, then goes away
-    reason = endings.decide(_facts(run, container, engine_lost_at()))
-    ended = _end(
-        run, reason, exit_code=container.exit_code, oom_killed=container.oom_killed, engine_message=container.error
-    )
+    reason, words = endings.decide(_facts(run, container, engine_lost_at())), container.error
+    if reason is EndReason.EXIT_CODE and container.exit_code is not None:
+        size = logstore.size(run)
+        end = logstore.read(run, max(size - lastwords.BYTES, 0), size)
+        reason, words = lastwords.read(end, container.exit_code) or (reason, words)
+    ended = _end(run, reason, exit_code=container.exit_code, oom_killed=container.oom_killed, engine_message=words)
     containers.remove(container.id)
     logs.discard(run.pk)
     return ended

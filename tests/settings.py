@@ -16,6 +16,7 @@ atexit.register(shutil.rmtree, _root, ignore_errors=True)
 os.environ.update(
     DOCKYARD_ENV_FILE=os.devnull,
     DATA_DIR=_root,
+    MOUNT_ROOTS=f"{_root}/mounts",
     SECRET_KEY="a key for tests, long enough for every check of its length",
     INSTALLATION=f"t{os.getpid()}",
     NODE_NAME="alpha",

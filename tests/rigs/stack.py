@@ -32,11 +32,13 @@ class Stack:
     Tests look at its database through `orm`, which runs in a thread of its own, so that browser tests may too.
     """
 
-    def __init__(self, docker_host: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, docker_host: str, env: Mapping[str, str] | None = None, periods: Mapping[str, str] = SHORT
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.env = {**os.environ, "DJANGO_SETTINGS_MODULE": "portal.settings", "PYTHONUNBUFFERED": "1",
-                    "DOCKER_HOST": docker_host, "PUBLIC_URL": self.url, **SHORT, **(env or {})}  # fmt: skip
+                    "DOCKER_HOST": docker_host, "PUBLIC_URL": self.url, **periods, **(env or {})}  # fmt: skip
         self.data = Path(self.env["DATA_DIR"])
         self.logs = self.data / "stack-logs"
         self.logs.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,8 @@
-"""The whole way of a job on the running product: from the queue to a finished log, on a real engine."""
+"""A user on the running product, for tests that follow jobs from the queue to their end."""
 
-import hashlib
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from jobs import control, logstore
 from jobs.models import AllocationSlot, Job, Run, Team
@@ -38,6 +34,18 @@ class Lab:
         request = JobRequest(**fields)
         return self.stack.orm(lambda: submit(request, owner=self.user, team=self.team, submission=uuid.uuid4()))
 
+    def start(self, script: str = "exec sleep 600", **fields: Any) -> Job:
+        """Submit and wait until it runs."""
+        return self.wait(self.submit(script, **fields), "RUNNING")
+
+    def cancel(self, job: Job) -> bool:
+        return self.stack.orm(lambda: control.cancel(job, self.user))
+
+    def cancel_all(self) -> None:
+        """Whatever a failed test left running."""
+        for job in self.stack.orm(lambda: list(Job.objects.filter(owner=self.user).exclude(state__in=ENDED))):
+            self.cancel(job)
+
     def fresh(self, job: Job) -> Job:
         return self.stack.orm(lambda: Job.objects.get(pk=job.pk))
 
@@ -62,22 +70,16 @@ class Lab:
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         return self.stack.orm(lambda: function(*args))
 
+    def containers(self) -> list[Any]:
+        """Every container of the engine, running or not."""
+        with self.engine.client() as client:
+            return list(client.containers.list(all=True, ignore_removed=True))
+
+    def inspect(self, job: Job) -> dict[str, Any]:
+        """What the engine says of the job's container, which must be there."""
+        with self.engine.client() as client:
+            found: dict[str, Any] = client.api.inspect_container(self.run(job).container_name)
+            return found
+
     def held_slots(self) -> int:
         return self.stack.orm(lambda: AllocationSlot.objects.filter(released_at=None).count())
-
-
-@pytest.fixture
-def lab(stack: Stack, engine: Engine) -> Iterator[Lab]:
-    yield Lab(stack, engine)
-    wait_until(lambda: not engine.containers(), "no container is left", seconds=30)
-
-
-def test_a_gpu_job_runs_and_leaves_its_log_exit_code_and_grant(lab: Lab) -> None:
-    job = lab.end(lab.submit("echo hello; echo $NVIDIA_VISIBLE_DEVICES; exit 3", gpus=2))
-    run = lab.run(job)
-    assert (job.state, job.end_reason, job.exit_code) == ("FAILED", "EXIT_CODE", 3)
-    uuids = lab.call(lambda: run.gpu_uuids)
-    assert lab.log(job) == f"hello\n{','.join(uuids)}\n".encode()
-    assert len(uuids) == 2
-    assert run.log_complete
-    assert lab.held_slots() == 0

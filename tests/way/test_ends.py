@@ -1,0 +1,102 @@
+"""How jobs end: by themselves, by a signal, by a limit, by somebody else; each for its one reason."""
+
+import time
+
+import pytest
+
+from tests.rigs.processes import wait_until
+from tests.way.lab import Lab
+
+
+def test_fifty_quick_jobs_keep_their_output_and_code(lab: Lab) -> None:
+    """docker/docker-py#3247: a container that ended first left an empty log."""
+    jobs = [lab.submit("echo quick; exit 3") for _ in range(50)]
+    for job in jobs:
+        ended = lab.end(job, seconds=100)
+        assert (ended.state, ended.exit_code) == ("FAILED", 3)
+        assert lab.log(job) == b"quick\n"
+
+
+def test_a_stop_lets_the_program_say_goodbye(lab: Lab) -> None:
+    """dstackai/dstack#4285: the line "checkpoint saved" was missing after a stop."""
+    job = lab.start("trap 'echo BYE; exit 0' TERM; echo up; while :; do sleep 0.1; done")
+    wait_until(lambda: lab.log(job) == b"up\n", "its first line", seconds=10)
+    lab.cancel(job)
+    job = lab.end(job)
+    assert (job.state, job.end_reason, job.exit_code) == ("CANCELLED", "STOPPED_BY_USER", 0)
+    assert lab.log(job).endswith(b"BYE\n")
+
+
+def test_a_script_s_child_hears_sigterm(lab: Lab) -> None:
+    """moby/moby#32310: a shell as first process kept the signal to itself."""
+    child = "sh -c 'trap \"echo child heard; exit 0\" TERM; echo up; while :; do sleep 0.1; done'"
+    job = lab.start(f"{child}; echo after")
+    wait_until(lambda: b"up" in lab.log(job), "the child is up", seconds=10)
+    lab.cancel(job)
+    lab.end(job)
+    assert b"child heard" in lab.log(job)
+
+
+def test_a_sleeping_first_process_ends_at_once(lab: Lab) -> None:
+    job = lab.start("exec sleep 600", grace_seconds=30)
+    lab.cancel(job)
+    job = lab.end(job, seconds=15)
+    assert (job.state, job.exit_code) == ("CANCELLED", 143)
+
+
+def test_who_ignores_sigterm_is_killed_after_the_grace(lab: Lab) -> None:
+    """mrmn2/PdfDing#165."""
+    job = lab.start("trap '' TERM; while :; do sleep 0.1; done", grace_seconds=2)
+    lab.cancel(job)
+    lab.wait(job, "STOPPING", "CANCELLED", seconds=10)
+    job = lab.end(job, seconds=20)
+    assert (job.state, job.end_reason, job.exit_code) == ("CANCELLED", "STOPPED_BY_USER", 137)
+
+
+def test_an_oom_is_told_from_a_kill_by_hand(lab: Lab) -> None:
+    """hashicorp/nomad#12735, coderaiser/cloudcmd#440: both leave 137."""
+    greedy = lab.end(lab.submit("exec tail /dev/zero", memory_mib=32, shm_mib=8))
+    assert (greedy.state, greedy.end_reason, greedy.exit_code) == ("FAILED", "OOM_KILLED", 137)
+    victim = lab.start("exec sleep 600")
+    with lab.engine.client() as client:
+        client.api.kill(lab.run(victim).container_name)
+    victim = lab.end(victim)
+    assert (victim.state, victim.end_reason, victim.exit_code) == ("FAILED", "KILLED_EXTERNALLY", 137)
+
+
+def test_a_time_limit_stops_the_job(lab: Lab) -> None:
+    """CERT-Polska/mquery#352: limits were the queue's, not the job's."""
+    job = lab.end(lab.submit("echo on; exec sleep 600", limit_seconds=2))
+    assert (job.state, job.end_reason) == ("TIMED_OUT", "TIME_LIMIT")
+    assert job.ended_at and job.started_at
+    assert (job.ended_at - job.started_at).total_seconds() < 12
+    assert lab.log(job) == b"on\n"
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5])
+def test_a_cancel_around_the_end_leaves_one_true_end(lab: Lab, delay: float) -> None:
+    """harness/harness#1328: "in progress" for ever after a cancel at the wrong moment."""
+    job = lab.submit("exit 5")
+    time.sleep(delay)
+    lab.cancel(job)
+    job = lab.end(job)
+    assert job.state in ("CANCELLED", "FAILED")
+    assert job.exit_code in (None, 5, 143, 137)
+    if job.state == "FAILED":
+        assert (job.end_reason, job.exit_code) == ("EXIT_CODE", 5)
+
+
+def test_a_container_removed_by_hand_ends_its_job_without_an_invented_code(lab: Lab) -> None:
+    job = lab.start()
+    with lab.engine.client() as client:
+        client.api.remove_container(lab.run(job).container_name, force=True)
+    job = lab.end(job)
+    assert (job.state, job.end_reason) == ("FAILED", "KILLED_EXTERNALLY")
+
+
+def test_waiting_jobs_start_as_room_appears(lab: Lab) -> None:
+    jobs = [lab.submit("sleep 0.2", gpus=4) for _ in range(3)]
+    ends = [lab.end(job) for job in jobs]
+    assert [job.state for job in ends] == ["SUCCEEDED"] * 3
+    starts = [job.started_at for job in ends]
+    assert starts == sorted(starts), "in the order of the queue"

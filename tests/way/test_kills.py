@@ -1,0 +1,122 @@
+"""Any process of ours is killed, Redis is flushed or gone: jobs go on, nothing is lost, nothing runs twice."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.rigs.processes import wait_until
+from tests.rigs.redis import RedisServer
+from tests.way.lab import Lab
+
+COUNT = "i=0; while [ $i -lt {n} ]; do i=$((i+1)); echo n=$i; sleep 0.05; done; exit 7"
+
+
+def numbered(n: int) -> bytes:
+    return b"".join(b"n=%d\n" % i for i in range(1, n + 1))
+
+
+def ends_as_if_nothing_had_been(lab: Lab, job: object, n: int) -> None:
+    ended = lab.end(job, seconds=60)  # type: ignore[arg-type]
+    assert (ended.state, ended.exit_code) == ("FAILED", 7)
+    assert lab.log(ended) == numbered(n)
+    assert lab.call(lambda: ended.runs.count()) == 1
+
+
+@pytest.mark.parametrize("role", ["web", "scheduler", "node"])
+def test_a_killed_process_costs_a_running_job_nothing(lab: Lab, role: str) -> None:
+    """rq/rq#944, #2015, rq/rq#584: jobs died or ran twice when a worker was killed or deployed."""
+    job = lab.start(COUNT.format(n=120))
+    lab.stack.kill(role)
+    time.sleep(1)
+    lab.stack.start(role)
+    lab.stack.wait_ready(role)
+    ends_as_if_nothing_had_been(lab, job, 120)
+
+
+def test_each_part_of_a_node_may_be_killed(lab: Lab) -> None:
+    """harness/harness#2854: only the supervisor is left, and makes the rest anew."""
+    job = lab.start(COUNT.format(n=100), gpus=1)
+    for pid in lab.stack.children("node"):
+        os.kill(pid, signal.SIGKILL)
+    after = lab.submit("echo after")
+    ends_as_if_nothing_had_been(lab, job, 100)
+    assert lab.log(lab.end(after)) == b"after\n"
+
+
+def test_an_orderly_restart_of_a_node_costs_nothing(lab: Lab) -> None:
+    """clearml/clearml-agent#188: stopping an agent marked its task completed."""
+    job = lab.start(COUNT.format(n=120))
+    lab.stack.restart("node")
+    ends_as_if_nothing_had_been(lab, job, 120)
+
+
+def test_a_job_that_ends_while_the_node_is_down_keeps_its_code_and_log(lab: Lab) -> None:
+    job = lab.start(COUNT.format(n=20))
+    lab.stack.kill_group("node")
+    time.sleep(2.5)
+    assert lab.fresh(job).state == "RUNNING", "silence proves nothing"
+    lab.stack.start("node")
+    lab.stack.wait_ready("node")
+    ends_as_if_nothing_had_been(lab, job, 20)
+
+
+def test_a_node_killed_in_the_middle_of_a_start_starts_once(lab: Lab) -> None:
+    """rq/rq#2236, docker/docker-py#2266."""
+    jobs = [lab.submit("echo once; exit 7", gpus=1) for _ in range(6)]
+    for _ in range(3):
+        time.sleep(0.3)
+        lab.stack.kill_group("node")
+        lab.stack.start("node")
+        lab.stack.wait_ready("node")
+    for job in jobs:
+        ended = lab.end(job, seconds=60)
+        assert (ended.state, ended.exit_code) == ("FAILED", 7)
+        assert lab.log(job) == b"once\n"
+
+
+def test_a_flushed_redis_loses_nothing(lab: Lab, redis_server: RedisServer) -> None:
+    """rq/rq#1846: queued jobs were gone for ever."""
+    running = lab.start(COUNT.format(n=100), gpus=4)
+    queued = [lab.submit(f"echo {n}", gpus=4) for n in range(3)]
+    for _ in range(5):
+        redis_server.flush()
+        time.sleep(0.3)
+    ends_as_if_nothing_had_been(lab, running, 100)
+    for number, job in enumerate(queued):
+        assert lab.end(job).state == "SUCCEEDED"
+        assert lab.log(job) == b"%d\n" % number
+
+
+def test_a_redis_that_is_away_delays_and_loses_nothing(lab: Lab, redis_server: RedisServer) -> None:
+    """rq/django-rq#562: a submit during an outage is kept and runs later."""
+    running = lab.start(COUNT.format(n=60), gpus=1)
+    redis_server.stop()
+    job = lab.submit("echo later", gpus=1)
+    time.sleep(2)
+    redis_server.start()
+    ends_as_if_nothing_had_been(lab, running, 60)
+    assert lab.log(lab.end(job)) == b"later\n"
+
+
+def test_a_worker_frozen_while_others_clean_up_does_no_harm(lab: Lab) -> None:
+    """rq/rq#2424, getredash/redash#7186: what RQ believes about its jobs decides nothing here."""
+    job = lab.start(COUNT.format(n=60))
+    pids = lab.stack.children("node")
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(2)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    ends_as_if_nothing_had_been(lab, job, 60)
+
+
+def test_a_killed_engine_without_live_restore_ends_its_jobs_for_that_reason(lab: Lab) -> None:
+    """moby/moby#23213."""
+    job = lab.start("exec sleep 600", gpus=1)
+    lab.engine.restart()
+    job = lab.end(job, seconds=60)
+    assert (job.state, job.end_reason) == ("FAILED", "HOST_DAEMON_RESTART")
+    wait_until(lambda: lab.held_slots() == 0, "its GPU is free", seconds=20)
+    assert lab.log(lab.end(lab.submit("echo again", gpus=1), seconds=60)) == b"again\n"
