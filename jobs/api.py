@@ -24,7 +24,7 @@ from jobs.status import iso, status, summary
 from jobs.submit import Refused as SubmitRefused
 from jobs.submit import check, submit
 from jobs.wording.states import latest_run
-from portal.apikit import MAY_READ, MAY_WRITE, Errors, Refused, refuse
+from portal.apikit import MAY_READ, MAY_WRITE, Errors, Refused, caller, refuse
 
 router = Router(tags=["jobs"])
 MOST_LOG_BYTES = 4 << 20  # in one answer
@@ -42,7 +42,7 @@ def _refused(error: SubmitRefused, user: Any) -> Refused:
 @router.post("/jobs", auth=MAY_WRITE, response={201: JobOut, 422: Errors})
 def submit_job(request: HttpRequest, body: JobIn) -> Status[dict[str, Any]]:
     """Submit a job. Posted again with the same `submission`, it finds the job already there."""
-    asked, team = read_request(body, request.user)
+    asked, team = read_request(body, caller(request))
     try:
         job = submit(asked, owner=request.user, team=team, submission=body.submission or uuid4())
     except SubmitRefused as error:
@@ -53,7 +53,7 @@ def submit_job(request: HttpRequest, body: JobIn) -> Status[dict[str, Any]]:
 @router.post("/jobs/preview", auth=MAY_READ, response={200: PreviewOut, 422: Errors})
 def preview_job(request: HttpRequest, body: JobIn) -> dict[str, Any]:
     """What would happen if this were submitted: starts now, waits for what, or never and why. Stores nothing."""
-    asked, team = read_request(body, request.user)
+    asked, team = read_request(body, caller(request))
     try:
         check(asked, owner=request.user, team=team)
     except SubmitRefused as error:
@@ -270,7 +270,8 @@ def quota(request: HttpRequest) -> dict[str, Any]:
 
     A null limit is none. `use.gpu_seconds` counts the last 30 days and what running jobs may still use.
     """
-    levels = levels_of(request.user, list(request.user.teams.order_by("name")))
+    user = caller(request)
+    levels = levels_of(user, list(user.teams.order_by("name")))
     return {"levels": [
         {"scope": limits.scope, "name": limits.name, "limits": _limits(limits), "use": asdict(used)}
         for pairs in levels.values() for limits, used in pairs

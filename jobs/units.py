@@ -92,7 +92,8 @@ def parse_millicpus(text: str) -> int:
 
 def format_duration(seconds: float) -> str:
     """The duration in its two largest units: "1 d 4 h", "2 h", "1 min 5 s", "0 s". Rounds down."""
-    rest, parts = max(int(seconds), 0), []
+    rest = max(int(seconds), 0)
+    parts: list[tuple[int, str]] = []
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
         count, rest = divmod(rest, size)
         if count or parts:
@@ -102,7 +103,8 @@ def format_duration(seconds: float) -> str:
 
 def exact_duration(seconds: int) -> str:
     """The duration as `parse_duration` reads it back, to the second: "1d 4h 30m", "90s" as "1m 30s"."""
-    rest, parts = max(seconds, 0), []
+    rest = max(seconds, 0)
+    parts: list[str] = []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         count, rest = divmod(rest, size)
         if count:

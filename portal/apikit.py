@@ -87,5 +87,13 @@ class Session(SessionAuth):
         return super().__call__(request) if request.user.is_authenticated else None
 
 
+def caller(request: HttpRequest) -> User:
+    """Whom an authorised request speaks for."""
+    user = request.user
+    if not isinstance(user, User):
+        raise AuthenticationError
+    return user
+
+
 MAY_READ: list[Callable[[HttpRequest], Any]] = [Bearer(READ), Session()]
 MAY_WRITE: list[Callable[[HttpRequest], Any]] = [Bearer(WRITE), Session()]

@@ -9,7 +9,7 @@ import struct
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from portal.cli.client import Client, Unreachable
 from portal.cli.display import Waiting
@@ -145,7 +145,7 @@ class Follower:
         from websockets.sync.client import connect
 
         url = "ws" + self.server.config.url.removeprefix("http") + f"/ws/jobs/{self.job}/"
-        proxy = None if self.server.config.is_local else True
+        proxy: Literal[True] | None = None if self.server.config.is_local else True
         headers = {"Authorization": f"Bearer {self.server.config.token}"}
         heard = False
         try:

@@ -239,12 +239,12 @@ def _unavailable(reason: Json) -> str:
         "DRIVER": _("driver trouble"), "GPU_UNHEALTHY": _("not healthy"), "GPU_UNSAMPLED": _("no fresh reading"),
         "GPU_BUSY_OUTSIDE": _("in use outside Dockyard"),
     }  # fmt: skip
-    said = words.get(reason["code"], reason["code"])
+    said: str = words.get(reason["code"], reason["code"])
     return f"{said} ({outsiders})" if outsiders else said
 
 
 def _remarks(node: Json) -> list[str]:
-    host, remarks = node["host"], []
+    host, remarks = node["host"], list[str]()
     if not host["alive"]:
         remarks.append(_("no sign of life since %s.") % (when(host["last_seen"]) or _("ever")))
     if host["cordoned"]:
