@@ -27,7 +27,8 @@ def dashboard_of(user: Any) -> dict[str, Any]:
     hosts = gpu_strip(user)
     return {
         "live": list(mine.filter(state__in=LIVE).order_by("-id")[:MOST]), "waiting": waiting,
-        "ended": list(mine.filter(state__in=ENDED).order_by("-ended_at", "-id")[:8]), "standing": standing, "queued": queued,
+        "ended": list(mine.filter(state__in=ENDED).order_by("-ended_at", "-id")[:8]),
+        "standing": standing, "queued": queued,
         "quotas": [(name, name == "user", bars) for name, level in levels.items()
                    if (bars := formhelp.quota_bars(level))],
         "hosts": hosts, "free": sum(cell["kind"] == "free" for _host, cells in hosts for cell in cells),

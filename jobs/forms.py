@@ -137,21 +137,15 @@ class JobForm(forms.Form):
             self._problems(Problem(field=f, code=c) for f, c in (("name", "NAME_EMPTY"), ("image", "IMAGE_EMPTY"))
                            if not cleaned.get(f) and f not in self.errors)  # fmt: skip
             return cleaned
-        variables = self._variables(cleaned["environment"])
-        self.job_request = self._request(cleaned, variables)
-        self._problems(self.job_request.problems())
+        values = [row.value or (self._kept(row) if row.secret else "") for row in cleaned["environment"]]
+        self.job_request = self._request(cleaned, [value or "" for value in values])
+        missing = [
+            Problem(field="environment", code="SECRET_MISSING", params={"row": number, "name": row.name})
+            for number, (row, value) in enumerate(zip(cleaned["environment"], values, strict=True), 1)
+            if value is None
+        ]
+        self._problems([*missing, *self.job_request.problems()])
         return cleaned
-
-    def _variables(self, rows: list[Row]) -> list[tuple[str, str]]:
-        """The variables in order; a secret row without a value takes that of the job it is kept from."""
-        found = []
-        for number, row in enumerate(rows, 1):
-            value = row.value or (self._kept(row) if row.secret else "")
-            if value is None:
-                self._problems([Problem(field="environment", code="SECRET_MISSING",
-                                        params={"row": number, "name": row.name})])  # fmt: skip
-            found.append((row.name, value or ""))
-        return found
 
     def _kept(self, row: Row) -> str | None:
         """The secret of this name in the job it is kept from, which must be this person's own; None: there is none."""
@@ -162,10 +156,10 @@ class JobForm(forms.Form):
         except secretbox.Unreadable:
             return None
 
-    def _request(self, cleaned: dict[str, Any], variables: list[tuple[str, str]]) -> JobRequest:
+    def _request(self, cleaned: dict[str, Any], values: list[str]) -> JobRequest:
         kind = cleaned["command_kind"] or CommandKind.SCRIPT
         script = kind == CommandKind.SCRIPT
-        memory = cleaned["memory"] or 0
+        memory, rows = cleaned["memory"] or 0, cleaned["environment"]
         return JobRequest(
             name=cleaned["name"], image=cleaned["image"], command_kind=kind,
             script=cleaned["script"] if script else "",
@@ -174,8 +168,9 @@ class JobForm(forms.Form):
             gpu_memory_mib=(cleaned["gpu_memory"] or 0) if cleaned["gpus"] else 0, millicpus=cleaned["cpus"] or 0,
             memory_mib=memory, shm_mib=max(memory // 2, 1) if cleaned["shm"] is None else cleaned["shm"],
             limit_seconds=cleaned["limit"], grace_seconds=30 if cleaned["grace"] is None else cleaned["grace"],
-            priority=cleaned["priority"], environment=tuple(variables),
-            secret_names=frozenset(row.name for row in cleaned["environment"] if row.secret),
+            priority=cleaned["priority"],
+            environment=tuple((row.name, value) for row, value in zip(rows, values, strict=True)),
+            secret_names=frozenset(row.name for row in rows if row.secret),
             mounts=tuple(mount.pk for mount in cleaned["mounts"]), start_after=cleaned["start_after"],
             cloned_from=self.original.pk if self.original else None,
         )  # fmt: skip

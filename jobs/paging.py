@@ -71,9 +71,11 @@ def read_filters(data: Any, *, sorts: tuple[str, ...], whose: str) -> Filters:
 def _day(text: str) -> datetime | None:
     try:
         day = parse_date(text)
-        return None if day is None else timezone.make_aware(datetime(day.year, day.month, day.day))  # noqa: DTZ001
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
+    if day is None or not 1970 <= day.year <= 2200:
+        return None
+    return timezone.make_aware(datetime(day.year, day.month, day.day))  # noqa: DTZ001
 
 
 def _cursor(text: str, keys: tuple[str, ...]) -> tuple[Any, ...]:
@@ -89,7 +91,8 @@ def _cursor(text: str, keys: tuple[str, ...]) -> tuple[Any, ...]:
 def _key(value: Any, key: str) -> Any:
     column = key.lstrip("-")
     if column == "ended_at":
-        return parse_datetime(value)
+        moment = parse_datetime(value)
+        return moment if moment is not None and timezone.is_aware(moment) else None
     if column == "name":
         return str(value).replace("\0", "")
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None

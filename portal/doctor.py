@@ -70,7 +70,8 @@ def _database() -> Iterator[Finding]:
         executor = MigrationExecutor(connection)
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     except DatabaseError as error:
-        yield Finding(name=name, verdict="fail", seen=_first_line(error), remedy=_("Start it, or correct DATABASE_URL."))
+        remedy = _("Start it, or correct DATABASE_URL.")
+        yield Finding(name=name, verdict="fail", seen=_first_line(error), remedy=remedy)
         return
     if plan:
         seen = _("%(count)d migrations are not applied") % {"count": len(plan)}

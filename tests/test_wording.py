@@ -1,5 +1,8 @@
 """Every code has a sentence of its own, in both languages, with the numbers that its contract names."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from django.utils import translation
 
@@ -82,21 +85,21 @@ WARNING_PARAMS = {
 
 
 @pytest.fixture(params=["en", "zh-hans"], autouse=True)
-def language(request):
+def language(request: pytest.FixtureRequest) -> Iterator[str]:
     with translation.override(request.param):
         yield request.param
 
 
-def make_job(**changes):
+def make_job(**changes: Any) -> Job:
     return Job(**{"id": 7, "name": "train", "image": "busybox", "millicpus": 1500, "memory_mib": 16384,
                   "shm_mib": 512, "gpus": 2, "limit_seconds": 3600, "script": "true", **changes})  # fmt: skip
 
 
-def make_run(**changes):
+def make_run(**changes: Any) -> Run:
     return Run(**{"id": 3, "number": 1, "node": Node(name="node-1"), "state": RunState.RUNNING, **changes})
 
 
-def assert_distinct(sentences):
+def assert_distinct(sentences: dict[Any, str]) -> None:
     texts = list(sentences.values())
     assert all(text.strip() and text == text.strip() for text in texts)
     assert not any("%(" in text or "None" in text for text in texts)
@@ -105,13 +108,13 @@ def assert_distinct(sentences):
     assert not twice
 
 
-def test_every_reason_to_wait_has_its_own_sentence():
+def test_every_reason_to_wait_has_its_own_sentence() -> None:
     assert set(WAIT_PARAMS) == set(WAITS)
     assert_distinct({code: wording.wait_reason({"code": code, **p}) for code, p in WAIT_PARAMS.items()})
 
 
 @pytest.mark.parametrize("scope", ["user", "team"])
-def test_every_quota_has_its_own_sentence_while_waiting_and_when_refused(scope):
+def test_every_quota_has_its_own_sentence_while_waiting_and_when_refused(scope: str) -> None:
     assert set(QUOTA_PARAMS) == set(QUOTAS)
     reasons = {code: {"code": code, "scope": scope, "name": "alice", "nearest": None, **p}
                for code, p in QUOTA_PARAMS.items()}  # fmt: skip
@@ -120,26 +123,29 @@ def test_every_quota_has_its_own_sentence_while_waiting_and_when_refused(scope):
     assert_distinct({code: wording.refusal(reason) for code, reason in reasons.items()})
 
 
-def test_a_quota_in_use_names_its_numbers(language):
+def test_a_quota_in_use_names_its_numbers(language: str) -> None:
     """zouharvi/last-translation-benchmark#118: who must wait for a quota is told which and how much of it is used."""
     reason = {"code": "QUOTA_GPUS", "field": "gpus", "scope": "user", "name": "alice", "asked": 1, "limit": 2,
               "used": 2, "nearest": None}  # fmt: skip
     said = wording.wait_reason(reason, reader="alice")
-    assert "2" in said and "1" in said
+    assert "2" in said
+    assert "1" in said
     if language == "en":
         assert said == "Your quota (2 GPUs) is in use: 2 used, 1 asked."
         assert wording.wait_reason(reason, reader="bob").startswith("The quota of alice")
         assert wording.wait_reason({**reason, "scope": "team"}).startswith("The quota of team alice")
 
 
-def test_a_refusal_names_the_nearest_request_that_passes(language):
-    said = wording.refusal(Refusal(code="LARGEST_JOB", field="gpus", scope="user", name="a", asked=4, limit=2, nearest=2))
-    assert "4" in said and "2" in said
+def test_a_refusal_names_the_nearest_request_that_passes(language: str) -> None:
+    refused = Refusal(code="LARGEST_JOB", field="gpus", scope="user", name="a", asked=4, limit=2, nearest=2)
+    said = wording.refusal(refused)
+    assert "4" in said
+    assert "2" in said
     if language == "en":
         assert said.endswith("2 GPUs would pass.")
 
 
-def every_problem():
+def every_problem() -> list[Problem]:
     bad = [
         JobRequest(name="", image=""),
         JobRequest(name="x" * 101, image="Bad Image", script="true\0"),
@@ -153,7 +159,7 @@ def every_problem():
     return [problem for request in bad for problem in request.problems()]
 
 
-def test_every_problem_has_its_own_sentence():
+def test_every_problem_has_its_own_sentence() -> None:
     extra = [
         Problem(field="environment", code="SECRET_MISSING", params={"row": 2, "name": "KEY"}),
         *(Problem(field="memory", code=code, params={"text": "many"})
@@ -169,7 +175,7 @@ def test_every_problem_has_its_own_sentence():
     assert_distinct({code: wording.problem(p) for code, p in found.items()})
 
 
-def test_every_end_has_its_own_sentence_and_label():
+def test_every_end_has_its_own_sentence_and_label() -> None:
     assert set(ENDS) == set(LABELS) == set(EndReason)
     runs = {reason: make_run(end_reason=reason, exit_code=3, state=RunState.ENDED) for reason in EndReason}
     assert_distinct({reason: wording.end_sentence(make_job(), run) for reason, run in runs.items()})
@@ -177,21 +183,24 @@ def test_every_end_has_its_own_sentence_and_label():
 
 
 @pytest.mark.parametrize("reason", list(EndReason))
-def test_an_end_is_told_without_run_exit_code_and_limit(reason):
+def test_an_end_is_told_without_run_exit_code_and_limit(reason: EndReason) -> None:
     job = make_job(end_reason=reason, limit_seconds=None)
     said = wording.end_sentence(job, None)
-    assert said and "None" not in said and not said.startswith(("Code ", "代码"))
+    assert said
+    assert "None" not in said
+    assert not said.startswith(("Code ", "代码"))
     wording.suggestion(job, None)
 
 
-def test_out_of_memory_suggests_half_as_much_again(language):
+def test_out_of_memory_suggests_half_as_much_again(language: str) -> None:
     found = wording.suggestion(make_job(), make_run(end_reason=EndReason.OOM_KILLED))
-    assert found.changes == {"memory": "24 GiB"} and "24 GiB" in str(found)
+    assert found.changes == {"memory": "24 GiB"}
+    assert "24 GiB" in str(found)
     if language == "en":
         assert str(found) == "Raise memory to 24 GiB and resubmit."
 
 
-def test_a_bus_error_is_blamed_on_shared_memory():
+def test_a_bus_error_is_blamed_on_shared_memory() -> None:
     """pytorch/pytorch#5040: a data loader that meets the end of /dev/shm dies of signal 7."""
     run = make_run(end_reason=EndReason.EXIT_CODE, exit_code=135)
     assert "SIGBUS" in wording.end_sentence(make_job(), run)
@@ -199,27 +208,28 @@ def test_a_bus_error_is_blamed_on_shared_memory():
     assert wording.suggestion(make_job(), make_run(end_reason=EndReason.EXIT_CODE, exit_code=1)) is None
 
 
-def test_every_event_has_its_own_sentence():
+def test_every_event_has_its_own_sentence() -> None:
     assert set(EVENT_PARAMS) == set(EVENTS)
     events = {kind: JobEvent(kind=kind, params=p) for kind, p in EVENT_PARAMS.items()}
     assert_distinct({kind: wording.event_sentence(event) for kind, event in events.items()})
 
 
 @pytest.mark.parametrize("wish", list(Wish))
-def test_every_wish_is_told_as_event_and_while_stopping(wish):
+def test_every_wish_is_told_as_event_and_while_stopping(wish: Wish) -> None:
     assert wording.event_sentence(JobEvent(kind="WISHED", params={"wish": wish}))
     assert wording.headline(make_job(state=JobState.STOPPING), make_run(wish=wish, state=RunState.STOPPING))
 
 
-def test_every_step_of_a_start_and_every_warning_has_its_own_sentence():
-    assert set(PROGRESS_PARAMS) == set(PROGRESS) and set(WARNING_PARAMS) == set(WARNINGS)
+def test_every_step_of_a_start_and_every_warning_has_its_own_sentence() -> None:
+    assert set(PROGRESS_PARAMS) == set(PROGRESS)
+    assert set(WARNING_PARAMS) == set(WARNINGS)
     steps = {code: make_run(progress={"code": code, **p}) for code, p in PROGRESS_PARAMS.items()}
     assert_distinct({code: wording.progress(run) for code, run in steps.items()})
     assert_distinct({code: wording.warning({"code": code, **p}) for code, p in WARNING_PARAMS.items()})
 
 
 @pytest.mark.parametrize("state", list(JobState))
-def test_every_state_has_a_word_and_a_headline(state):
+def test_every_state_has_a_word_and_a_headline(state: JobState) -> None:
     ended = state in ENDED
     run = make_run(state=RunState.ENDED if ended else RunState.RUNNING, end_reason="EXIT_CODE" if ended else "",
                    exit_code=2 if ended else None)  # fmt: skip
@@ -228,14 +238,14 @@ def test_every_state_has_a_word_and_a_headline(state):
     assert_distinct({s: wording.state_label(s) for s in JobState})
 
 
-def test_the_headline_of_a_waiting_job_is_its_telling_reason():
+def test_the_headline_of_a_waiting_job_is_its_telling_reason() -> None:
     reasons = [{"code": "AHEAD", "count": 1, "first": 3}, {"code": "BUSY_GPUS", **WAIT_PARAMS["BUSY_GPUS"]}]
     job = make_job(state=JobState.QUEUED, wait_reasons=reasons)
     assert wording.headline(job) == wording.wait_reason(reasons[1])
     assert wording.headline(make_job(state=JobState.QUEUED)) == wording.wait_reason({"code": "NOT_LOOKED_AT"})
 
 
-def test_unknown_codes_and_missing_numbers_are_named_not_raised():
+def test_unknown_codes_and_missing_numbers_are_named_not_raised() -> None:
     assert "NEW_CODE" in wording.wait_reason({"code": "NEW_CODE"})
     assert "BUSY_GPUS" in wording.wait_reason({"code": "BUSY_GPUS"})
     assert "QUOTA_GPUS" in wording.wait_reason({"code": "QUOTA_GPUS"})
@@ -243,7 +253,7 @@ def test_unknown_codes_and_missing_numbers_are_named_not_raised():
     assert "NEW" in wording.end_label("NEW")
 
 
-def test_quantities_read_as_people_say_them(language):
+def test_quantities_read_as_people_say_them(language: str) -> None:
     assert wording.memory(24576) == "24 GiB"
     if language == "en":
         assert wording.cpus(1500) == "1.5 CPUs"

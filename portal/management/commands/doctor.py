@@ -1,7 +1,7 @@
 """`manage.py doctor`: each thing that Dockyard stands on, with its remedy. Exit status 1 when something is red."""
 
 import sys
-from typing import Any
+from typing import IO, Any, cast
 
 from django.core.management.base import BaseCommand
 from django.utils.translation import gettext as _
@@ -27,7 +27,7 @@ class Command(BaseCommand):
             findings.append(finding)
             mark, colour = MARKS[finding.verdict]
             table.add_row(Text(mark, style=colour), Text(finding.name), Text(finding.seen), Text(finding.remedy))
-        Console(file=self.stdout._out, soft_wrap=False).print(table)  # type: ignore[attr-defined]
+        Console(file=cast(IO[str], self.stdout)).print(table)
         failed = sum(finding.verdict == "fail" for finding in findings)
         if failed:
             self.stderr.write(_("%(count)d to mend.") % {"count": failed})

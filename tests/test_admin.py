@@ -1,0 +1,271 @@
+"""The admin pages: inventory is reported and never typed, secrets go in and never come out, strangers stay outside."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from auditlog.models import LogEntry
+from django.apps import apps
+from django.test import Client
+from django.urls import reverse
+from django_rq.urls import urlpatterns
+
+from gpus.models import GPU, Node
+from jobs import secretbox
+from jobs.models import Cluster, Membership, Mount, Quota, RegistryLogin, Team
+from jobs.states import JobState
+from portal.models import ApiToken, User
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+MODELS = ("portal_user", "portal_apitoken", "gpus_node", "gpus_gpu", "jobs_team", "jobs_quota", "jobs_mount",
+          "jobs_registrylogin", "jobs_cluster", "jobs_job", "auditlog_logentry")  # fmt: skip
+
+
+@pytest.fixture
+def admin(client: Client, root_admin: User) -> Client:
+    client.force_login(root_admin)
+    return client
+
+
+def url(model: str, page: str, *args: Any) -> str:
+    return reverse(f"admin:{model}_{page}", args=args)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_page_opens(admin: Client, alice: User, model: str) -> None:
+    node = factories.make_node("alpha")
+    factories.make_run(factories.make_job(alice), node)
+    Mount.objects.create(name="data", source="/data/x")
+    RegistryLogin.objects.create(registry="docker.io", username="u", password_encrypted="x")
+    Quota.objects.create(gpus=2)
+    ApiToken.issue(alice, name="laptop", scope="read", expires_at=None)
+    assert admin.get(url(model, "changelist"), follow=True).status_code == 200
+    row = apps.get_model(*model.split("_", 1)).objects.first()
+    if row is not None:
+        assert admin.get(url(model, "change", row.pk), follow=True).status_code == 200
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if m != "jobs_cluster"])
+def test_people_who_are_no_admins_are_kept_out(client: Client, alice: User, model: str) -> None:
+    client.force_login(alice)
+    answer = client.get(url(model, "changelist"))
+    assert answer.status_code == 302
+    assert "/login/" in answer["Location"]
+
+
+# --- people and teams ---
+
+
+def test_an_admin_makes_an_account(admin: Client) -> None:
+    word = "a good long pass"
+    sent = {"username": "dora", "usable_password": "true", "password1": word, "password2": word}
+    assert admin.post(url("portal_user", "add"), sent).status_code == 302
+    assert User.objects.get(username="dora").check_password(word)
+
+
+def test_people_are_deactivated_and_never_deleted(admin: Client, alice: User) -> None:
+    job = factories.make_job(alice)
+    assert admin.get(url("portal_user", "delete", alice.pk)).status_code == 403
+    sent = {"username": "alice", "date_joined_0": "2026-01-01", "date_joined_1": "00:00"}
+    assert admin.post(url("portal_user", "change", alice.pk), sent).status_code == 302
+    job.refresh_from_db()
+    assert job.state == JobState.HELD
+    assert job.held_by_admin
+
+
+def management(prefix: str, total: int = 0) -> dict[str, int]:
+    return {f"{prefix}-TOTAL_FORMS": total, f"{prefix}-INITIAL_FORMS": 0}
+
+
+def test_a_team_gets_members_and_a_quota(admin: Client, alice: User) -> None:
+    sent = {
+        "name": "speech", **management("memberships", 1), **management("quota", 1),
+        "memberships-0-user": alice.pk, "memberships-0-role": "lead", "quota-0-gpus": 3,
+    }  # fmt: skip
+    assert admin.post(url("jobs_team", "add"), sent).status_code == 302
+    team = Team.objects.get(name="speech")
+    assert Membership.objects.get(team=team).role == "lead"
+    assert team.quota.gpus == 3
+
+
+def test_a_quota_is_of_one(admin: Client, alice: User, vision: Team) -> None:
+    answer = admin.post(url("jobs_quota", "add"), {"user": alice.pk, "team": vision.pk, "gpus": 1})
+    assert answer.status_code == 200
+    assert admin.post(url("jobs_quota", "add"), {"gpus": 1}).status_code == 302
+    assert admin.post(url("jobs_quota", "add"), {"gpus": 2}).status_code == 200  # one for everybody is enough
+    assert Quota.objects.count() == 1
+
+
+# --- hardware ---
+
+
+@pytest.mark.parametrize("model", ["gpus_node", "gpus_gpu"])
+def test_inventory_is_never_typed(admin: Client, model: str) -> None:
+    """microsoft/pai#4985"""
+    node = factories.make_node("alpha", gpus=1)
+    assert admin.get(url(model, "add")).status_code == 403
+    pk = node.pk if model == "gpus_node" else node.gpus.get().pk
+    assert admin.post(url(model, "delete", pk), {"post": "yes"}).status_code == 403
+    admin.post(url(model, "change", pk), {"uuid": "GPU-fake", "name": "fake", "memory_mib": 1, "labels": "{}",
+                                          "reserved_millicpus": 0, "reserved_memory_mib": 0})  # fmt: skip
+    assert Node.objects.get().name == "alpha"
+    assert GPU.objects.get().uuid == "GPU-alpha-0000"
+
+
+def act(admin: Client, model: str, action: str, pk: int, **more: str) -> None:
+    admin.post(url(model, "changelist"), {"action": action, "_selected_action": pk, **more})
+
+
+def test_nodes_are_cordoned_with_a_reason(admin: Client, root_admin: User) -> None:
+    node = factories.make_node("alpha")
+    act(admin, "gpus_node", "cordon", node.pk, reason="new disks")
+    node.refresh_from_db()
+    assert (node.cordoned, node.cordon_reason) == (True, "new disks")
+    entry = LogEntry.objects.get_for_object(node).first()
+    assert entry is not None
+    assert entry.actor == root_admin
+    assert "cordoned" in entry.changes_dict
+    act(admin, "gpus_node", "uncordon", node.pk)
+    node.refresh_from_db()
+    assert (node.cordoned, node.cordon_reason) == (False, "")
+
+
+def test_gpus_are_hidden_and_quarantines_lifted(admin: Client) -> None:
+    gpu = factories.make_gpu(factories.make_node("alpha", gpus=0), 0, quarantine_reason="ECC errors")
+    act(admin, "gpus_gpu", "hide", gpu.pk)
+    act(admin, "gpus_gpu", "lift_quarantine", gpu.pk)
+    gpu.refresh_from_db()
+    assert (gpu.hidden, gpu.quarantine_reason) == (True, "")
+    act(admin, "gpus_gpu", "show", gpu.pk)
+    gpu.refresh_from_db()
+    assert not gpu.hidden
+
+
+def test_what_agents_write_is_not_in_the_audit_log(db: None) -> None:
+    node = factories.make_node("alpha", gpus=0)
+    before = LogEntry.objects.count()
+    node.engine_version = "28.5"
+    node.save()
+    assert LogEntry.objects.count() == before
+
+
+# --- mounts ---
+
+
+@pytest.fixture
+def root(tmp_path: Path, settings: Any) -> Path:
+    """An allowed root with a directory, a link out of it, a file and an engine's socket."""
+    allowed = tmp_path / "allowed"
+    (allowed / "sets").mkdir(parents=True)
+    (allowed / "out").symlink_to("/etc")
+    (allowed / "docker.sock").touch()
+    (allowed / "file").touch()
+    settings.MOUNT_ROOTS = [str(allowed)]
+    return allowed
+
+
+@pytest.mark.parametrize("source", ["/", "/etc", "/var/run/docker.sock", "{root}/../..", "{root}/out", "{root}/out/",
+                                    "{root}/docker.sock", "{root}/file", "sets", "{root}/a:b", "{root}x"])  # fmt: skip
+def test_no_mount_leads_outside(admin: Client, root: Path, source: str) -> None:
+    """ScottG489/conjob#11, brigadecore/brigade#1701"""
+    answer = admin.post(url("jobs_mount", "add"), {"name": "bad", "source": source.format(root=root)})
+    assert answer.status_code == 200
+    assert "source" in answer.context["adminform"].form.errors
+    assert not Mount.objects.exists()
+
+
+@pytest.mark.parametrize("source", ["{root}/sets", "{root}/sets/", "{root}/only-on-the-hosts"])
+def test_a_mount_below_a_root_is_fine(admin: Client, root: Path, source: str) -> None:
+    sent = {"name": "good", "source": source.format(root=root), "read_only": "on"}
+    answer = admin.post(url("jobs_mount", "add"), sent)
+    assert answer.status_code == 302
+    assert not Mount.objects.get().source.endswith("/")
+
+
+# --- secrets ---
+
+
+def test_a_registrys_password_goes_in_and_never_comes_out(admin: Client) -> None:
+    sent = {"registry": "docker.io", "username": "puller", "password": "sesame"}
+    assert admin.post(url("jobs_registrylogin", "add"), {**sent, "password": ""}).status_code == 200
+    assert admin.post(url("jobs_registrylogin", "add"), sent).status_code == 302
+    row = RegistryLogin.objects.get()
+    assert secretbox.open_(row.password_encrypted) == "sesame"
+    page = admin.get(url("jobs_registrylogin", "change", row.pk)).text
+    assert "sesame" not in page
+    assert row.password_encrypted not in page
+    admin.post(url("jobs_registrylogin", "change", row.pk), {**sent, "username": "other", "password": ""})
+    row.refresh_from_db()
+    assert (row.username, secretbox.open_(row.password_encrypted)) == ("other", "sesame")
+    assert "sesame" not in str(LogEntry.objects.values())
+    assert row.password_encrypted not in str(LogEntry.objects.values())
+
+
+def test_a_jobs_secrets_are_shown_to_no_admin(admin: Client, alice: User) -> None:
+    """azkaban/azkaban#2396"""
+    token = secretbox.seal("sesame")
+    job = factories.make_job(alice, secrets_encrypted={"API_KEY": token})
+    page = admin.get(url("jobs_job", "change", job.pk)).text
+    assert "API_KEY" in page
+    assert "sesame" not in page
+    assert token not in page
+
+
+def test_jobs_are_only_read(admin: Client, alice: User) -> None:
+    job = factories.make_job(alice)
+    assert admin.post(url("jobs_job", "change", job.pk), {"name": "changed"}).status_code == 403
+    assert admin.post(url("jobs_job", "delete", job.pk), {"post": "yes"}).status_code == 403
+    assert admin.get(url("jobs_job", "add")).status_code == 403
+
+
+# --- the switch ---
+
+
+def test_one_switch_pauses_all_starts(admin: Client, alice: User) -> None:
+    answer = admin.get(url("jobs_cluster", "changelist"), follow=True)
+    assert answer.redirect_chain[-1][0] == url("jobs_cluster", "change", 1)
+    admin.post(url("jobs_cluster", "change", 1), {"paused": "on", "pause_reason": "new disks", "image_patterns": ""})
+    assert Cluster.get().paused
+    people = Client()
+    people.force_login(alice)
+    assert "new disks" in people.get("/").text
+
+
+# --- RQ ---
+
+
+def rq_paths() -> list[str]:
+    found = []
+    for pattern in urlpatterns:
+        route = str(pattern.pattern)
+        for kind, value in (("<int:queue_index>", "0"), ("<str:job_id>", "x"), ("<str:result_id>", "x"),
+                            ("<str:key>", "x"), ("<int:scheduler_index>", "0"), ("<int:connection_index>", "0"),
+                            ("<str:scheduler_name>", "x"), ("<path:cron_job_name>", "x")):  # fmt: skip
+            route = route.replace(kind, value)
+        found.append(route.replace("^", "").replace("/?$", "").replace("(?P<token>[\\w]+)?", "token"))
+    return found
+
+
+@pytest.mark.parametrize("mount", ["/admin/django_rq/", "/admin/django_rq/dashboard/"])
+def test_the_rq_pages_are_for_staff(client: Client, alice: User, mount: str) -> None:
+    for path in rq_paths():
+        assert client.get(mount + path).status_code in (302, 404), path
+    client.force_login(alice)
+    for path in rq_paths():
+        assert client.get(mount + path).status_code == 404, path
+
+
+@pytest.mark.parametrize("path", ["", "queues/0/", "queues/0/failed/", "workers/0/", "queues/0/x/", "schedulers/0/",
+                                  "stats.json"])  # fmt: skip
+def test_the_rq_pages_open_for_staff(admin: Client, path: str) -> None:
+    assert admin.get("/admin/django_rq/" + path).status_code in (200, 404)
+
+
+def test_without_redis_the_rq_pages_say_so(admin: Client, redis_server: Any) -> None:
+    redis_server.stop()
+    for path in ("", "queues/0/", "workers/0/"):
+        answer = admin.get("/admin/django_rq/" + path)
+        assert answer.status_code in (200, 503), path
+        assert "Traceback" not in answer.text
