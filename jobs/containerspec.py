@@ -11,6 +11,9 @@ from typing import Any
 CAP_DROP = ["MKNOD", "NET_RAW", "AUDIT_WRITE"]
 WORKSPACE = "/workspace"
 LOG_MARGIN_BYTES = 16 << 20
+# On SIGTERM, which goes to the whole process group, a plain shell dies at once, and with it every child that was
+# about to save its work. This one lets its children finish first. A trap in the script itself takes its place.
+SHELL_PRELUDE = "trap 'wait; exit 143' TERM; "
 # Of what an NVIDIA image sets, only the driver versions it needs may stay.
 KEPT_IMAGE_PREFIX = "NVIDIA_REQUIRE_"
 
@@ -96,7 +99,7 @@ def _working_dir(facts: RunFacts) -> str:
 
 def _command(facts: RunFacts) -> dict[str, Any]:
     if facts.command_kind == "script":
-        return {"Entrypoint": ["/bin/sh", "-c"], "Cmd": [facts.script]}
+        return {"Entrypoint": ["/bin/sh", "-c"], "Cmd": [SHELL_PRELUDE + facts.script]}
     command: dict[str, Any] = {}
     if facts.entrypoint:
         command["Entrypoint"] = list(facts.entrypoint)

@@ -99,7 +99,8 @@ def test_the_engines_own_log_does_not_rotate_below_the_runs_limit() -> None:
 
 def test_a_script_runs_by_a_shell_in_place_of_the_entry_point() -> None:
     config = build(FACTS)
-    assert (config["Entrypoint"], config["Cmd"]) == (["/bin/sh", "-c"], ["echo a && echo b"])
+    assert config["Entrypoint"] == ["/bin/sh", "-c"]
+    assert config["Cmd"] == ["trap 'wait; exit 143' TERM; echo a && echo b"]
     assert config["WorkingDir"] == "/workspace/jobs/12"
 
 
