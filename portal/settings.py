@@ -250,7 +250,6 @@ STORAGES: dict[str, Any] = {
 STATIC_URL = "/static/"
 STATIC_ROOT = DATA_DIR / "staticroot"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-WHITENOISE_KEEP_ONLY_HASHED_FILES = True
 WHITENOISE_SKIP_COMPRESS_EXTENSIONS = ["map", "png", "gif", "ico", "woff", "woff2", "gz", "br"]  # small, or rarely read
 
 # --- people ---
