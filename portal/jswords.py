@@ -23,6 +23,7 @@ def _line() -> dict[str, str]:
     return {
         "live": _("live"),
         "connecting": _("connecting…"),
+        "refreshing": _("refreshing"),
         "{age} old": _("{age} old"),
         "offline": _("offline"),
         "signed out": _("signed out"),

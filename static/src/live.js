@@ -34,7 +34,7 @@ function show() {
   const look = state === "out" || state === "offline" ? "offline" : stale ? "stale" : state === "live" ? "live" : "waiting";
   const says = {
     live: () => word("live"),
-    stale: () => word("{age} old", { age: duration(age) }),
+    stale: () => (age < 10 ? word("refreshing") : word("{age} old", { age: duration(age) })),
     offline: () => word(state === "out" ? "signed out" : "offline"),
     waiting: () => word("connecting"),
   }[look]();
