@@ -1,6 +1,7 @@
 """The `dockyard` command against a real web process; the tests play the node."""
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -16,11 +17,13 @@ from typing import Any
 import pytest
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.utils import timezone
+from rich.console import Console
 
 from jobs import logstore, tail
 from jobs.models import Job, Quota, Run
 from jobs.states import EndReason, JobState, RunState
 from portal import live
+from portal.cli import show
 from portal.cli.display import Waiting
 from portal.cli.follow import Follower, Position, exit_status
 from portal.models import ApiToken, User
@@ -503,3 +506,19 @@ def test_files_are_listed_and_fetched(shell: Shell, team_of_alice: User) -> None
     assert (Path(shell.env["HOME"]) / "a b#?.bin").read_bytes() == b"\0\1\2"
     assert shell.run("get", str(job.pk), "out/a b#?.bin", "-o", "-").stdout == b"\0\1\2"
     assert "no such file" in complaint(shell.run("get", str(job.pk), "out/nothing"))
+
+
+def test_lists_are_whole_in_a_pipe_and_fit_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown(width: int, *, terminal: bool) -> list[str]:
+        console = Console(width=width, file=io.StringIO(), force_terminal=terminal, color_system=None)
+        monkeypatch.setattr(show, "out", console)
+        listing = show.Listing("ID", "~NAME", ">GPUS", "~REASON")
+        listing.row("#123456", "a name of forty characters or thereabouts", "16", "a reason " * 20)
+        return [line.plain for line in listing.lines()]
+
+    whole = shown(80, terminal=False)
+    assert ("#123456" in whole[1], "thereabouts" in whole[1], whole[1].count("a reason")) == (True, True, 20)
+    fitting = shown(80, terminal=True)
+    assert fitting[1].startswith("#123456")
+    assert "  16" in fitting[1]
+    assert max(map(len, fitting)) <= 80

@@ -136,6 +136,6 @@ def _sentences(response: httpx.Response) -> str:
     """The refusals in the server's own words, each with its field."""
     try:
         errors = response.json()["errors"]
-        return "\n".join(f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in errors)
+        return "\n  ".join(f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in errors)
     except (ValueError, KeyError, TypeError):
         return ""

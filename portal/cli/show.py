@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +13,7 @@ from jobs.units import format_cpus, format_duration, format_memory
 from portal.cli.text import _
 
 Json = dict[str, Any]
+NARROWEST = 12
 out = Console(highlight=False, soft_wrap=False)
 STYLES = {
     "HELD": ("⏸", "dim"), "QUEUED": ("…", "yellow"), "PLACED": ("→", "cyan"), "STARTING": ("→", "cyan"),
@@ -30,25 +32,51 @@ def state(job: Json) -> Text:
     return Text(f"{icon} {job.get('state_label') or job['state'].lower()}", style=style)
 
 
-def table(*columns: str) -> Table:
-    """Columns in order; a leading ">" makes one right-aligned, a leading "~" one that may be cut."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        flexible = column.startswith("~")
-        made.add_column(
-            column.lstrip(">~"), justify="right" if column.startswith(">") else "left",
-            no_wrap=True, overflow="ellipsis" if flexible else "fold", min_width=8 if flexible else None,
-            ratio=1 if flexible else None,
-        )  # fmt: skip
-    return made
+class Listing:
+    """A table without lines. A column with a leading ">" aligns right; one with "~" gives way on a narrow terminal."""
 
+    def __init__(self, *columns: str) -> None:
+        self.titles = [column.lstrip(">~") for column in columns]
+        self.right = [column.startswith(">") for column in columns]
+        self.gives = [column.startswith("~") for column in columns]
+        self.rows: list[list[Text]] = []
 
-def show_table(made: Table) -> None:
-    """On a terminal as wide as it is; into a file or pipe without cutting anything."""
-    if out.is_terminal:
-        out.print(made)
-    else:
-        out.print(made, width=max(out.measure(made).maximum, 80), crop=False)
+    def row(self, *cells: str | Text) -> None:
+        self.rows.append([cell if isinstance(cell, Text) else plain(cell) for cell in cells])
+
+    def show(self) -> None:
+        for line in self.lines():
+            out.print(line, no_wrap=True, crop=False, overflow="ignore")
+
+    def lines(self) -> list[Text]:
+        """The titles and the rows, a line each."""
+        widths = self._widths()
+        titles = [Text(title, style="bold") for title in self.titles]
+        return [self._line(cells, widths) for cells in [titles, *self.rows]]
+
+    def _line(self, cells: list[Text], widths: list[int]) -> Text:
+        fitted = []
+        for cell, width, right in zip(cells, widths, self.right, strict=True):
+            shown = cell.copy()
+            shown.truncate(width, overflow="ellipsis")
+            shown.pad_left(width - shown.cell_len) if right else shown.pad_right(width - shown.cell_len)
+            fitted.append(shown)
+        line = Text("  ").join(fitted)
+        line.rstrip()
+        return line
+
+    def _widths(self) -> list[int]:
+        """As wide as what is in them; on a terminal those that give way share what the others leave."""
+        widths = [
+            max([cell_len(title), *(row[at].cell_len for row in self.rows)]) for at, title in enumerate(self.titles)
+        ]
+        room = out.width - sum(w + 2 for w, gives in zip(widths, self.gives, strict=True) if not gives)
+        left = sum(self.gives)
+        for at in (at for at, gives in enumerate(self.gives) if gives and out.is_terminal):
+            share = max(room // left if left > 1 else room, NARROWEST)
+            widths[at] = min(widths[at], share - 2)
+            room, left = room - widths[at] - 2, left - 1
+        return widths
 
 
 def when(iso: str | None) -> str:
@@ -80,16 +108,16 @@ def jobs(rows: list[Json], *, more: bool) -> None:
     if not rows:
         out.print(_("No such jobs. dockyard submit starts one; dockyard ps --all lists ended ones too."))
         return
-    made = table(_("ID"), _("STATE"), "~" + _("NAME"), _("OWNER"), ">" + _("GPUS"), _("NODE"), ">" + _("TIME"),
+    made = Listing(_("ID"), _("STATE"), "~" + _("NAME"), _("OWNER"), ">" + _("GPUS"), _("NODE"), ">" + _("TIME"),
                  "~" + _("REASON"))  # fmt: skip
     for job in rows:
         run, place = job.get("run") or {}, job.get("position")
         reason = (f"[{place}] " if place else "") + (job.get("headline") or "")
-        made.add_row(
+        made.row(
             f"#{job['id']}", state(job), plain(job["name"]), plain(job["owner"]), str(job["gpus"]),
             plain(run.get("node") if job["is_live"] or job["is_ended"] else ""), _since(job), plain(reason),
         )  # fmt: skip
-    show_table(made)
+    made.show()
     if more:
         out.print(_("There are more: dockyard ps --last 200"))
 
@@ -100,13 +128,11 @@ def submitted(job: Json) -> None:
 
 
 def facts(rows: Iterable[tuple[str, Any]]) -> None:
-    made = table("", "")
-    made.show_header = False
-    made.columns[1].no_wrap = False
-    for label, value in rows:
-        if value not in (None, "", []):
-            made.add_row(Text(label, style="bold"), value if isinstance(value, Text) else plain(value))
-    show_table(made)
+    shown = [(label, plain(value)) for label, value in rows if value not in (None, "", [])]
+    made = Table.grid(padding=(0, 2, 0, 0))
+    for label, value in shown:
+        made.add_row(Text(label, style="bold"), value)
+    out.print(made)
 
 
 def job(found: Json, events: list[Json]) -> None:
@@ -131,11 +157,10 @@ def job(found: Json, events: list[Json]) -> None:
         *((_("Warning"), text) for text in found.get("warnings") or []),
     ])  # fmt: skip
     out.print()
-    made = table(_("WHEN"), _("WHAT HAPPENED"))
-    made.columns[1].no_wrap = False
+    made = Listing(_("WHEN"), _("WHAT HAPPENED"))
     for event in events:
-        made.add_row(when(event["at"]), plain(event["message"]))
-    show_table(made)
+        made.row(when(event["at"]), plain(event["message"]))
+    made.show()
 
 
 def _asked(found: Json) -> str:
@@ -174,17 +199,17 @@ def queue(found: Json) -> None:
     if not found["queued"] and not found["held"]:
         out.print(_("The queue is empty."))
         return
-    made = table(">" + _("PLACE"), _("ID"), "~" + _("NAME"), _("OWNER"), _("TEAM"), ">" + _("GPUS"), _("PRIORITY"),
+    made = Listing(">" + _("PLACE"), _("ID"), "~" + _("NAME"), _("OWNER"), _("TEAM"), ">" + _("GPUS"), _("PRIORITY"),
                  ">" + _("WAITED"), "~" + _("REASON"))  # fmt: skip
     for entry in [*found["queued"], *found["held"]]:
         reasons = entry["reasons"] or []
         place = _("held") if entry["place"] is None else str(entry["place"])
-        made.add_row(
+        made.row(
             place, Text(f"#{entry['id']}", style="bold" if entry["mine"] else ""), plain(entry["name"] or "—"),
             plain(entry["owner"]), plain(entry["team"]), str(entry["gpus"]), entry["priority"],
             age(entry["queued_at"]), plain(reasons[0]["message"] if reasons else ""),
         )  # fmt: skip
-    show_table(made)
+    made.show()
     if found["next"]:
         out.print(_("%d jobs wait in all; dockyard queue --json tells how to read on.") % found["total"])
 
@@ -196,17 +221,17 @@ def gpus(found: Json) -> None:
     if not found["nodes"]:
         out.print(_("No host has joined yet."))
         return
-    made = table(_("NODE"), ">" + _("GPU"), "~" + _("MODEL"), ">" + _("MEMORY"), ">" + _("BUSY"), ">" + _("POWER"),
+    made = Listing(_("NODE"), ">" + _("GPU"), "~" + _("MODEL"), ">" + _("MEMORY"), ">" + _("BUSY"), ">" + _("POWER"),
                  ">" + _("TEMP"), "~" + _("USED BY"))  # fmt: skip
     for node in found["nodes"]:
         for gpu in node["gpus"]:
-            made.add_row(
+            made.row(
                 plain(node["node"]), str(gpu["index"]), plain(gpu["model"]), _memory(gpu),
                 _unit(gpu["utilisation"], "%"), _unit(gpu["power_w"], "W"), _unit(gpu["temperature_c"], "°C"),
                 _user(node, gpu),
             )  # fmt: skip
-    if made.row_count:
-        show_table(made)
+    if made.rows:
+        made.show()
     for node in found["nodes"]:
         for sentence in _remarks(node):
             out.print(Text.assemble(plain(node["node"]), ": ", plain(sentence)))
@@ -239,7 +264,7 @@ def _unavailable(reason: Json) -> str:
         "DRIVER": _("driver trouble"), "GPU_UNHEALTHY": _("not healthy"), "GPU_UNSAMPLED": _("no fresh reading"),
         "GPU_BUSY_OUTSIDE": _("in use outside Dockyard"),
     }  # fmt: skip
-    said: str = words.get(reason["code"], reason["code"])
+    said = words.get(reason["code"]) or str(reason["code"])
     return f"{said} ({outsiders})" if outsiders else said
 
 
@@ -259,16 +284,16 @@ def _remarks(node: Json) -> list[str]:
 
 
 def quota(found: Json) -> None:
-    made = table(_("OF"), _("WHAT"), ">" + _("USED"), ">" + _("LIMIT"))
+    made = Listing(_("OF"), _("WHAT"), ">" + _("USED"), ">" + _("LIMIT"))
     for level in found["levels"]:
         whose = _("you") if level["scope"] == "user" else _("team %s") % level["name"]
         for name, label, said in _QUANTITIES:
             limit, used = level["limits"].get(name), level["use"].get(name)
             if limit is not None or used:
                 shown = _("none") if limit is None else said(limit)
-                made.add_row(plain(whose), label, "" if used is None else said(used), shown)
-    if made.row_count:
-        show_table(made)
+                made.row(plain(whose), label, "" if used is None else said(used), shown)
+    if made.rows:
+        made.show()
     else:
         out.print(_("No limits are set, and nothing is in use."))
 
@@ -286,8 +311,8 @@ def files(rows: list[Json]) -> None:
     if not rows:
         out.print(_("The job has left no files in its folder."))
         return
-    made = table(">" + _("SIZE"), _("MODIFIED"), _("PATH"))
+    made = Listing(">" + _("SIZE"), _("MODIFIED"), _("PATH"))
     for row in rows:
-        made.add_row(format_memory(row["size"] / (1 << 20)) if row["size"] >= 1 << 20 else f"{row['size']} B",
+        made.row(format_memory(row["size"] / (1 << 20)) if row["size"] >= 1 << 20 else f"{row['size']} B",
                      when(row["modified"]), plain(row["path"]))  # fmt: skip
-    show_table(made)
+    made.show()
