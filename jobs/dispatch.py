@@ -7,6 +7,7 @@ out. Even two passes at once could not give a GPU twice: placing compares, swaps
 import logging
 import os
 import socket
+import threading
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,12 +20,14 @@ from gpus.availability import why_unavailable
 from gpus.models import GPU
 from gpus.models import Node as NodeRow
 from jobs import announce, quotas, snapshot, usage
+from jobs.control import revoke
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Run
 from jobs.policy import Placement, Plan, Reason, make_plan
 from jobs.queues import send_launch
-from jobs.states import JobState, RunState
+from jobs.states import EndReason, JobState, RunState
 
 log = logging.getLogger(__name__)
+_turn = threading.Lock()  # within a process the lease is one owner's: the timer and the worker wait for each other
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,11 @@ class Result:
 
 def run_pass(*, owner: str = "") -> Result | None:
     """QUEUED jobs become PLACED, or learn why not. None when another scheduler has its turn."""
-    owner = owner or f"{socket.gethostname()}.{os.getpid()}"
+    with _turn:
+        return _pass(owner or f"{socket.gethostname()}.{os.getpid()}")
+
+
+def _pass(owner: str) -> Result | None:
     now = timezone.now()
     if not _take_lease(owner, now):
         return None
@@ -156,3 +163,13 @@ def resend_lost_starts(now: datetime) -> int:
     for run in runs:
         send_launch(run.node.name, run.pk)
     return len(runs)
+
+
+def take_back_unbegun(now: datetime) -> int:
+    """PLACED → ENDED for each run whose host is silent and did not begin in PLACED_TIMEOUT: its job waits again.
+
+    No engine call has been made for it, and the host, should it come back, finds the run ended and drops it.
+    """
+    late = now - timedelta(seconds=settings.PLACED_TIMEOUT)
+    runs = Run.objects.filter(state=RunState.PLACED, placed_at__lt=late).select_related("node", "job")
+    return sum(revoke(run, EndReason.START_TIMEOUT) for run in runs if not run.node.is_alive(now))

@@ -1,5 +1,9 @@
 """What RQ may run: a closed list (see `jobs.queues`). Each task is short, idempotent and takes at most one id."""
 
+import time
+
+from django.conf import settings
+
 from jobs import dispatch
 from jobs import launch as launching
 from jobs import stop as stopping
@@ -9,7 +13,9 @@ from jobs.queues import pass_begins
 def schedule() -> None:
     """Make one scheduling pass: QUEUED jobs become PLACED, or learn why not."""
     pass_begins()
-    dispatch.run_pass()
+    give_up = time.monotonic() + settings.SCHEDULER_LEASE
+    while dispatch.run_pass() is None and time.monotonic() < give_up:
+        time.sleep(0.1)  # another scheduler's pass may have begun before what we were woken for
 
 
 def launch(run_id: int) -> None:

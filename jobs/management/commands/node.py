@@ -34,9 +34,9 @@ def _roles() -> dict[str, Callable[[], None]]:
     from jobs.agent import Agent
 
     name = settings.NODE_NAME
-    agent = Agent()
 
     def act_as_agent() -> None:
+        agent = Agent()  # in its own process: the supervisor must hold none of its sockets and threads
         signal.signal(signal.SIGTERM, lambda *_: agent.stop())
         signal.signal(signal.SIGINT, lambda *_: agent.stop())
         agent.run()
