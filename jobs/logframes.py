@@ -161,7 +161,7 @@ def join(first: int, last: int, log: int, *, same_start: int, same_end: bool) ->
 def common_prefix(one: Iterable[bytes], other: Iterable[bytes]) -> int:
     """How many first bytes two sources, each cut anywhere, have in common."""
     length, a, b = 0, b"", b""
-    left, right = iter(one), iter(other)
+    left, right = filter(None, one), filter(None, other)
     while True:
         a = a or next(left, b"")
         b = b or next(right, b"")

@@ -55,8 +55,9 @@ def end_log(shipment: Shipment, *, container_id: str, saw_end: bool) -> None:
     spool = shipment.spool
     first = spool.pieces[0] if spool.pieces and spool.pieces[0].kind == WHOLE else None
     others = spool.pieces[1:]
+    nothing_ran = not container_id and not spool.pieces and not shipment.out.stored
     seen = first and not spool.has_open_hole and (spool.is_full or (saw_end and not others))
-    if shipment.reached and seen:
+    if shipment.reached and (seen or nothing_ran):
         _end_whole(shipment, exact=saw_end and not others)
     else:
         _Mending(shipment, container_id, first, saw_end=saw_end).run()
@@ -178,7 +179,6 @@ class _Mending:
         joins = {stream: self._join(self._log, stream, lengths[stream]) for stream in STREAMS}
         if any(found is None for found in joins.values()):
             self._why = MISMATCH
-            log.warning("the engine's log of run %s does not fit what was captured", self._spool.run_id)
             return None
         return {stream: found for stream, found in joins.items() if found}
 
@@ -189,7 +189,13 @@ class _Mending:
         if self._last and same_end:
             there = _from(log_piece.stream(stream), length - last)
             same_end = common_prefix(self._last.stream(stream), there) == self._last_lengths[stream]
-        return join(first, last, length, same_start=same_start, same_end=same_end)
+        found = join(first, last, length, same_start=same_start, same_end=same_end)
+        if found is None:
+            log.warning(
+                "stream %s of run %s: the engine logged %s bytes, live pieces hold %s (of which %s agree) and %s (%s)",
+                stream, self._spool.run_id, length, first, same_start, last, "agree" if same_end else "disagree",
+            )  # fmt: skip
+        return found
 
     def _put_joined(self, text: "_Text", joins: dict[int, Join]) -> None:
         assert self._log is not None

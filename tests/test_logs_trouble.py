@@ -1,0 +1,376 @@
+"""Agents are killed, Redis and the database fail, disks fill, engines restart: the log is whole, or says what it lacks."""
+
+import collections
+import os
+import re
+import signal
+import sqlite3
+import time
+
+import pytest
+from django.db import connection
+
+from jobs import logstore, tail
+from jobs.follow import AnotherAgent, Follower
+from jobs.models import LogSegment
+from tests.rigs import logs
+from tests.rigs.engine import Engine, running_engine
+from tests.rigs.logs import Container
+from tests.rigs.processes import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+RECOVERING = b"[output being recovered]"
+UNTIL_TERM = "trap end=1 TERM; while [ -z \"$end\" ]; do {0}; done; wait; printf END"
+
+
+@pytest.fixture
+def spool(redis_server: object, tmp_path: object, settings: object) -> object:
+    settings.SPOOL_DIR = tmp_path
+    return tmp_path
+
+
+@pytest.fixture
+def follower(spool: object, engine: Engine) -> collections.abc.Iterator[Follower]:
+    with logs.running_follower() as running:
+        yield running
+
+
+# --- the agent ---
+
+
+def killed_twice(container: Container, agent: logs.AgentProcess) -> bytes:
+    """Kill the agent twice while the container prints, then end both. Returns what was shown in between."""
+    assert container.attach()
+    container.start()
+    for _ in range(2):
+        time.sleep(0.3)
+        agent.restart()
+        assert agent.call("adopt", container.run.pk, container.id) == "ok"
+    shown = logs.wait_for_log(container.run, RECOVERING)
+    container.api.kill(container.id, "TERM")
+    container.wait()
+    assert agent.call("finish", container.run.pk, container.id, 30) == "ok"
+    container.run.refresh_from_db()
+    assert container.run.log_holes == []
+    assert container.run.log_generation == 1
+    return shown
+
+
+def test_an_agent_killed_in_mid_log_leaves_no_hole(engine: Engine, spool: object) -> None:
+    """gliderlabs/logspout#244, amir20/dozzle#2783: a restart doubled lines, or lost some."""
+    container = Container(engine, "i=0; " + UNTIL_TERM.format("i=$((i+1)); echo n=$i; usleep 1000"))
+    with logs.running_agent(engine, TZ="Asia/Kathmandu", LOG_SEGMENT_BYTES="2000") as agent:
+        shown = killed_twice(container, agent)
+    assert shown.startswith(b"n=1\nn=2\n")
+    log = logs.stored(container.run)
+    assert log == b"".join(b"n=%d\n" % i for i in range(1, log.count(b"n=") + 1)) + b"END"
+    assert set(LogSegment.objects.values_list("generation", flat=True)) == {1}
+
+
+@pytest.mark.parametrize("stream", [1, 2], ids=["stdout", "stderr"])
+def test_binary_output_has_the_same_hash_after_kills(engine: Engine, spool: object, stream: int) -> None:
+    """The witness is the engine's own log."""
+    redirect = "" if stream == 1 else "exec >&2; "
+    container = Container(engine, redirect + UNTIL_TERM.format("head -c 200000 /dev/urandom; usleep 50000"))
+    with logs.running_agent(engine, LOG_SEGMENT_BYTES="100000") as agent:
+        killed_twice(container, agent)
+    witness = logs.engine_streams(container.id)[stream]
+    assert len(witness) > 1000000
+    assert logs.digest(logs.stored(container.run)) == logs.digest(witness)
+
+
+def test_two_binary_streams_lose_nothing_over_kills(engine: Engine, spool: object) -> None:
+    """One of them without a single newline."""
+    step = "head -c 100000 /dev/urandom & head -c 100000 /dev/urandom | tr -d '\\n' >&2 & usleep 50000"
+    container = Container(engine, UNTIL_TERM.format(step))
+    with logs.running_agent(engine) as agent:
+        killed_twice(container, agent)
+    witness = logs.engine_streams(container.id)
+    log = logs.stored(container.run)
+    assert len(log) == sum(len(data) for data in witness.values())
+    assert collections.Counter(log) == collections.Counter(witness[1]) + collections.Counter(witness[2])
+
+
+def test_a_container_that_ends_while_no_agent_is_there_has_its_log(engine: Engine, spool: object) -> None:
+    """Also its last line, too long for one record, with and without the newline that the engine's reading drops."""
+    for ending in ("echo", "true"):
+        long_line = f"echo seen; sleep 0.5; head -c 40000 /dev/zero | tr '\\0' x; {ending}; printf unseen >&2"
+        container = Container(engine, long_line)
+        with logs.running_agent(engine) as agent:
+            assert container.attach()
+            container.start()
+            logs.wait_for_log(container.run, b"seen")
+            agent.kill()
+            container.wait()
+            agent.start()
+            assert agent.call("adopt", container.run.pk, container.id) == "ok"
+            assert agent.call("finish", container.run.pk, container.id, 10) == "ok"
+        log = logs.stored(container.run)
+        assert log.replace(b"unseen", b"") == b"seen\n" + b"x" * 40000 + (b"\n" if ending == "echo" else b"")
+        assert log.count(b"unseen") == 1
+        container.run.refresh_from_db()
+        assert container.run.log_generation == 0  # nothing after the hole had been shown
+
+
+def test_a_container_started_without_an_agent_is_read_from_the_engine(engine: Engine, follower: Follower) -> None:
+    container = Container(engine, "echo early; echo error >&2; sleep 0.3; echo late")
+    container.start()  # the acknowledgement never came
+    time.sleep(0.1)
+    follower.attach(container.run.pk, container.id)
+    logs.wait_for_log(container.run, b"late")
+    assert RECOVERING in logs.stored(container.run)
+    container.wait()
+    log = container.end(follower)
+    assert sorted(log.splitlines()) == [b"early", b"error", b"late"]
+    assert container.run.log_generation == 1
+
+
+def test_a_run_whose_spool_is_missing_is_read_from_the_engine(engine: Engine, follower: Follower) -> None:
+    container = Container(engine, "echo one; echo two")
+    container.start()
+    container.wait()
+    assert container.end(follower) == b"one\ntwo\n"
+    assert container.run.log_generation == 0
+
+
+def test_what_nobody_has_is_marked(engine: Engine, spool: object) -> None:
+    container = Container(engine, "echo seen; sleep 60")
+    with logs.running_agent(engine) as agent:
+        assert container.attach()
+        container.start()
+        logs.wait_for_log(container.run, b"seen")
+        agent.restart()
+        container.api.remove_container(container.id, force=True)
+        assert agent.call("finish", container.run.pk, container.id, 1) == "ok"
+    assert logs.stored(container.run) == b"seen\n[some bytes not recorded]\n"
+    container.run.refresh_from_db()
+    assert container.run.log_holes == [{"stream": None, "offset": 5, "length": None, "reason": "CONTAINER_GONE"}]
+
+
+def test_a_run_without_container_has_an_empty_log(engine: Engine, follower: Follower) -> None:
+    run = logs.make_run()
+    follower.finish(run.pk, "", 1)
+    run.refresh_from_db()
+    assert (run.log_complete, run.log_bytes, run.log_holes) == (True, 0, [])
+
+
+def test_only_one_agent_has_the_spool(engine: Engine, follower: Follower) -> None:
+    with pytest.raises(AnotherAgent):
+        Follower().start()
+
+
+# --- the engine ---
+
+
+def test_an_engine_restarted_under_a_running_container_leaves_no_hole(redis_server: object, spool: object, settings: object) -> None:
+    """M14: with live-restore the stream ends quietly and the job goes on."""
+    with running_engine(live_restore=True) as engine:
+        settings.DOCKER_HOST = engine.url
+        with logs.running_follower() as follower:
+            container = Container(engine, "for i in $(seq 1 60); do echo line $i; sleep 0.1; done; exit 7")
+            assert container.attach()
+            container.start()
+            logs.wait_for_log(container.run, b"line 5\n")
+            engine.restart()
+            wait_until(lambda: container.run.pk in follower.active_runs(), "attached again", seconds=20)
+            container.wait()
+            log = container.end(follower)
+    assert log == b"".join(b"line %d\n" % i for i in range(1, 61))
+    assert container.run.log_holes == []
+
+
+def test_an_engine_that_crashed_leaves_a_whole_or_marked_log(redis_server: object, spool: object, settings: object) -> None:
+    with running_engine(live_restore=True) as engine:
+        settings.DOCKER_HOST = engine.url
+        with logs.running_follower() as follower:
+            container = Container(engine, "for i in $(seq 1 60); do printf 'part '; sleep 0.1; echo $i; done")
+            assert container.attach()
+            container.start()
+            logs.wait_for_log(container.run, b"part 5\n")
+            engine.kill()
+            engine.start()
+            wait_until(lambda: container.run.pk in follower.active_runs(), "attached again", seconds=20)
+            container.wait()
+            log = container.end(follower)
+    expected = b"".join(b"part %d\n" % i for i in range(1, 61))
+    assert log == expected or (b"not recorded" in log and container.run.log_holes)
+    assert log.startswith(b"part 1\npart 2\npart 3\n") and log.endswith(b"part 60\n")
+
+
+# --- Redis and the database ---
+
+
+def test_a_flushed_redis_loses_nothing(engine: Engine, follower: Follower, redis_server: object) -> None:
+    """What the tail held is in a segment at once, and readers go on without a gap."""
+    container = Container(engine, "for i in $(seq 1 40); do echo line $i; sleep 0.05; done")
+    assert container.attach()
+    container.start()
+    logs.wait_for_log(container.run, b"line 5\n")
+    redis_server.flush()
+    seen = logs.wait_for_log(container.run, b"line 12\n")
+    assert seen.startswith(b"line 1\nline 2\n")
+    container.wait()
+    assert container.end(follower) == b"".join(b"line %d\n" % i for i in range(1, 41))
+
+
+def test_a_redis_that_is_down_stops_no_job_and_loses_nothing(
+    engine: Engine, follower: Follower, redis_server: object
+) -> None:
+    """moby/moby#22502, docker/compose#6018: an unread attach stream freezes the job."""
+    container = Container(engine, "for i in $(seq 1 30); do head -c 100000 /dev/zero | tr '\\0' x; echo $i; sleep 0.1; done")
+    assert container.attach()
+    container.start()
+    logs.wait_for_log(container.run, b"x1\n")
+    redis_server.stop()
+    container.wait()
+    took = time.monotonic()
+    follower.finish(container.run.pk, container.id, 30)
+    assert time.monotonic() - took < 10
+    redis_server.start()
+    assert container.end(follower) == b"".join(b"x" * 100000 + b"%d\n" % i for i in range(1, 31))
+
+
+def test_a_locked_database_stops_no_job_and_the_log_catches_up(engine: Engine, follower: Follower, settings: object) -> None:
+    """moby/moby#22502: with the database blocked, a job that prints 1 MB/s goes on at its own pace."""
+    if connection.vendor != "sqlite":
+        pytest.skip("a lock on the whole database is SQLite's")
+    settings.LOG_SEGMENT_BYTES = 100_000
+    step = "head -c 100000 /dev/zero | tr '\\0' x; echo $i; date +%s >> /times; sleep 0.1"
+    container = Container(engine, f"for i in $(seq 1 40); do {step}; done; cat /times >&2")
+    assert container.attach()
+    container.start()
+    logs.wait_for_log(container.run, b"x1\n")
+    locker = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)
+    locker.execute("BEGIN IMMEDIATE")
+    time.sleep(4)
+    locker.execute("ROLLBACK")
+    container.wait()
+    log = container.end(follower)
+    times = sorted(int(line) for line in re.findall(rb"^(\d{10})$", log, re.M))
+    assert re.findall(rb"x(\d+)\n", log) == [b"%d" % i for i in range(1, 41)]
+    assert max(after - before for before, after in zip(times, times[1:], strict=False)) <= 2
+
+
+# --- limits ---
+
+
+def test_a_flood_ends_at_the_limit_with_a_visible_line(engine: Engine, follower: Follower, settings: object) -> None:
+    """moby/moby#8911, travis-ci/travis-ci#1382: a flood filled the disk. The job goes on, spool and storage do not grow."""
+    settings.LOG_LIMIT_BYTES = 1_000_000
+    container = Container(engine, "yes | head -c 6000000; echo done > /done; cat /done; exit 5")
+    assert container.attach()
+    container.start()
+    assert container.wait() == 5
+    assert sum(path.stat().st_size for path in settings.SPOOL_DIR.rglob("*-whole")) < 1_500_000
+    log = container.end(follower)
+    mark = b"[log limit reached: 5000005 bytes not kept]\n"
+    assert log == b"y\n" * 500_000 + mark
+    assert container.run.log_dropped_bytes == 5_000_005
+
+
+def test_the_limit_holds_over_a_mended_hole(engine: Engine, spool: object) -> None:
+    container = Container(engine, "seq 1 20000; sleep 1; seq 20001 200000")
+    expected = b"".join(b"%d\n" % i for i in range(1, 200001))
+    with logs.running_agent(engine, LOG_LIMIT_BYTES="600000") as agent:
+        assert container.attach()
+        container.start()
+        logs.wait_for_log(container.run, b"\n20000\n")
+        agent.restart()
+        assert agent.call("adopt", container.run.pk, container.id) == "ok"
+        container.wait()
+        assert agent.call("finish", container.run.pk, container.id, 20) == "ok"
+    log = logs.stored(container.run)
+    kept, mark = log[:600000], log[600000:]
+    assert kept == expected[:600000]
+    assert mark.strip() == b"[log limit reached: %d bytes not kept]" % (len(expected) - 600000)
+
+
+def test_an_agent_killed_after_the_limit_shows_no_hole(engine: Engine, spool: object) -> None:
+    container = Container(engine, "seq 1 20000; sleep 1; seq 20001 40000")
+    with logs.running_agent(engine, LOG_LIMIT_BYTES="50000") as agent:
+        assert container.attach()
+        container.start()
+        wait_until(lambda: len(logs.stored(container.run)) == 50000, "the limit", seconds=10)
+        agent.restart()
+        assert agent.call("adopt", container.run.pk, container.id) == "ok"
+        container.wait()
+        assert agent.call("finish", container.run.pk, container.id, 20) == "ok"
+    log = logs.stored(container.run)
+    assert log[:50000] == b"".join(b"%d\n" % i for i in range(1, 20001))[:50000]
+    assert re.fullmatch(rb"\n?\[log limit reached: at least \d+ bytes not kept\]\n", log[50000:])
+
+
+def test_memory_stays_small_in_a_flood_without_newlines(engine: Engine, spool: object) -> None:
+    """dfinity/icp-cli#679: worker memory grew with the line."""
+    container = Container(engine, "yes x | tr -d '\\n' | head -c 60000000")
+    with logs.running_agent(engine) as agent:
+        before = agent.rss_mib
+        assert container.attach()
+        container.start()
+        container.wait()
+        assert agent.call("finish", container.run.pk, container.id, 60) == "ok"
+        assert agent.rss_mib - before < 50
+    container.run.refresh_from_db()
+    assert container.run.log_bytes == 60000000
+
+
+def test_a_full_disk_holds_the_job_and_loses_nothing(engine: Engine, redis_server: object, tmp_path: object, settings: object) -> None:
+    """The descriptors are kept, the trouble is told, and all goes on when there is room."""
+    settings.SPOOL_DIR = tmp_path / "small"
+    settings.SPOOL_DIR.mkdir()
+    assert os.system(f"mount -t tmpfs -o size=2m tmpfs {settings.SPOOL_DIR}") == 0
+    filler = settings.SPOOL_DIR / "filler"
+    try:
+        filler.write_bytes(b"x" * 1_500_000)
+        with logs.running_follower() as follower:
+            container = Container(engine, "seq 1 200000")
+            assert container.attach()
+            container.start()
+            wait_until(lambda: container.run.pk in follower.problems(), "the trouble told")
+            assert "No space" in follower.problems()[container.run.pk]
+            filler.unlink()
+            wait_until(lambda: not follower.problems(), "room again")
+            container.wait()
+            assert container.end(follower) == b"".join(b"%d\n" % i for i in range(1, 200001))
+    finally:
+        os.system(f"umount -l {settings.SPOOL_DIR}")
+
+
+# --- readers ---
+
+
+def test_a_reader_sees_the_stored_part_when_redis_is_down(engine: Engine, follower: Follower, redis_server: object, settings: object) -> None:
+    settings.LOG_SEGMENT_BYTES = 10
+    container = Container(engine, "echo 0123456789; sleep 1")
+    assert container.attach()
+    container.start()
+    logs.wait_for_log(container.run, b"789\n")
+    redis_server.stop()
+    assert logstore.read(container.run, 2, 8) == b"234567"
+    assert logstore.read(container.run, 0, 100) == b"0123456789"
+    container.wait()
+    follower.finish(container.run.pk, container.id, 10)
+
+
+def test_a_stale_tail_is_never_read_over_a_gap(redis_server: object) -> None:
+    run = logs.make_run()
+    wait_until(lambda: not tail.is_resting(), "Redis asked again")
+    tail.push(run.pk, 0, 10, b"0123456789", entries=1)
+    tail.push(run.pk, 0, 30, b"abcdefghij", entries=2)
+    assert tail.read(run.pk, 0, 3, 40) == b"3456789"
+    assert tail.read(run.pk, 0, 22, 25) == b"cde"
+    with pytest.raises(tail.OutOfStep):
+        tail.push(run.pk, 0, 30, b"again", entries=3)
+
+
+def test_killing_the_agent_stops_no_container(engine: Engine, spool: object) -> None:
+    """An attach socket that nobody reads would; a closed one does not."""
+    container = Container(engine, "seq 1 300000 > /dev/null; seq 1 300000; echo done > /done")
+    with logs.running_agent(engine) as agent:
+        assert container.attach()
+        os.kill(agent.pid, signal.SIGSTOP)  # reads nothing
+        container.start()
+        time.sleep(0.5)
+        agent.kill()
+        assert container.wait() == 0
