@@ -1,5 +1,6 @@
 """Scheduling passes on the database: placed once, or told why not; and nothing passes a quota, whoever races."""
 
+import contextlib
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -230,6 +231,11 @@ class TestControl:
 
 @pytest.mark.django_db(transaction=True)
 class TestRaces:
+    @pytest.fixture(autouse=True)
+    def _as_several_processes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Threads stand for processes here: nothing that only one process has may help."""
+        monkeypatch.setattr(dispatch, "_turn", contextlib.nullcontext())
+
     def test_twenty_parallel_submits_against_a_quota_of_two_never_lease_three(self, alice: User, vision: Team) -> None:
         """PostHog/posthog#60207, southampton/cortex#127: a check and a write with a gap between them."""
         factories.make_node("alpha", gpus=8)
