@@ -1,5 +1,7 @@
 """How one person's things are, and whether there is room."""
 
+import time
+from collections import defaultdict
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +17,8 @@ from jobs.models import AllocationSlot, Job, Team
 from jobs.states import ENDED, LIVE, WAITING
 
 MOST = 12
+SPARK_SECONDS = 600
+SPARK_STEP = 10
 
 
 def dashboard_of(user: Any) -> dict[str, Any]:
@@ -24,9 +28,11 @@ def dashboard_of(user: Any) -> dict[str, Any]:
     standing, queued = places([job.pk for job in waiting])
     teams = list(Team.objects.filter(memberships__user=user))
     levels = formhelp.levels_of(user, teams)
-    hosts = gpu_strip(user)
+    holders = _holders()
+    hosts = gpu_strip(user, holders)
+    live = list(mine.filter(state__in=LIVE).order_by("-id")[:MOST])
     return {
-        "live": list(mine.filter(state__in=LIVE).order_by("-id")[:MOST]), "waiting": waiting,
+        "live": live, "sparks": sparks({job.pk for job in live}, holders), "waiting": waiting,
         "ended": list(mine.filter(state__in=ENDED).order_by("-ended_at", "-id")[:8]),
         "standing": standing, "queued": queued,
         "quotas": [(name, name == "user", bars) for name, level in levels.items()
@@ -36,16 +42,16 @@ def dashboard_of(user: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def gpu_strip(user: Any) -> list[tuple[Node, list[dict[str, Any]]]]:
+def gpu_strip(user: Any, holders: dict[int, AllocationSlot]) -> list[tuple[Node, list[dict[str, Any]]]]:
     """Each host with one cell per GPU: `kind` (mine, taken, free, closed), its job, and percent busy or None."""
     now = timezone.now()
-    holders = _holders()
-    seen = set(visible_jobs(user).filter(pk__in=[job.pk for job in holders.values()]).values_list("pk", flat=True))
+    held = {pk: slot.allocation.run.job for pk, slot in holders.items()}
+    seen = set(visible_jobs(user).filter(pk__in=[job.pk for job in held.values()]).values_list("pk", flat=True))
     busy = _utilisation()
     gpus = GPU.objects.filter(hidden=False).select_related("node")
     hosts: dict[int, tuple[Node, list[dict[str, Any]]]] = {}
     for gpu in gpus.order_by("node__name", "index"):
-        holder = holders.get(gpu.pk)
+        holder = held.get(gpu.pk)
         cells = hosts.setdefault(gpu.node_id, (gpu.node, []))[1]
         closed = None if holder else _closed(gpu, now)
         cells.append({
@@ -70,10 +76,37 @@ def _kind(holder: Job | None, closed: Any, user: Any) -> str:
     return "closed" if closed else "free"
 
 
-def _holders() -> dict[int, Job]:
-    """GPU to the job that holds it."""
-    slots = AllocationSlot.objects.filter(released_at=None).select_related("allocation__run__job__owner")
-    return {slot.gpu_id: slot.allocation.run.job for slot in slots}
+def _holders() -> dict[int, AllocationSlot]:
+    """GPU to the slot that holds it, with its job."""
+    slots = AllocationSlot.objects.filter(released_at=None).select_related("gpu", "allocation__run__job__owner")
+    return {slot.gpu_id: slot for slot in slots}
+
+
+def sparks(jobs: set[int], holders: dict[int, AllocationSlot]) -> dict[int, str]:
+    """Job to the points of a line: the mean utilisation of its GPUs over the last minutes, in a box of 100 by 100."""
+    gpus: dict[int, list[str]] = defaultdict(list)
+    for slot in holders.values():
+        if slot.allocation.run.job_id in jobs:
+            gpus[slot.allocation.run.job_id].append(slot.gpu.uuid)
+    samples = history.recent_of([uuid for uuids in gpus.values() for uuid in uuids], SPARK_SECONDS) if gpus else {}
+    lines = {job: _line([sample for uuid in uuids for sample in samples[uuid]]) for job, uuids in gpus.items()}
+    return {job: line for job, line in lines.items() if line}
+
+
+def _line(samples: list[dict[str, Any]]) -> str:
+    """One point for each 10 s that has a reading; empty with fewer than two."""
+    now = time.time()
+    slots: dict[int, list[float]] = defaultdict(list)
+    for sample in samples:
+        if sample.get("utilisation") is not None:
+            slots[round((now - sample["at"]) / SPARK_STEP)].append(sample["utilisation"])
+    if len(slots) < 2:
+        return ""
+    last = SPARK_SECONDS / SPARK_STEP
+    return " ".join(
+        f"{100 * (1 - age / last):.1f},{100 - sum(values) / len(values):.0f}"
+        for age, values in sorted(slots.items(), reverse=True)
+    )
 
 
 def _utilisation() -> dict[str, int | None]:

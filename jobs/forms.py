@@ -13,7 +13,7 @@ from jobs.formfields import EnvironmentField, LimitField, QuantityField, Row, Sc
 from jobs.formstart import first_values
 from jobs.models import CommandKind, Job, Mount, Priority, Team
 from jobs.request import JobRequest, Problem
-from jobs.submit import Refused
+from jobs.submit import Refused, check
 from portal.models import User
 
 # Where a problem or refusal of the request stands in the form.
@@ -23,6 +23,13 @@ FIELDS = {
 }  # fmt: skip
 # What a link to the form may fill in: nothing that runs, so that nobody is handed a command unread.
 LINKABLE = ("name", "gpus", "gpu_model", "gpu_memory", "cpus", "memory", "shm", "limit", "priority", "grace")
+
+# What stands in for a field that can't be read, so that the others can be judged: nothing that they could clash with.
+WHEN_UNREAD: dict[str, Any] = {
+    "name": "-", "image": "-", "command_kind": "", "script": "-", "entrypoint": (), "arguments": (), "gpus": 0,
+    "gpu_model": "", "gpu_memory": None, "cpus": 1000, "memory": units.MOST, "shm": None, "limit": 1, "priority": 0,
+    "environment": [], "mounts": (), "grace": None, "start_after": None,
+}  # fmt: skip
 
 
 class JobForm(forms.Form):
@@ -92,6 +99,7 @@ class JobForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.limits = usage.user_limits([user])[user.pk]
         self.job_request: JobRequest | None = None
+        self.unread: frozenset[str] = frozenset()  # fields whose text could not be read
         self._offer()
         self._dress()
 
@@ -132,20 +140,29 @@ class JobForm(forms.Form):
     # --- what was typed ---
 
     def clean(self) -> dict[str, Any]:
+        """Everything that is wrong, at once: also of the other fields when one can't be read."""
         cleaned = super().clean() or {}
-        if self.errors:
-            self._problems(Problem(field=f, code=c) for f, c in (("name", "NAME_EMPTY"), ("image", "IMAGE_EMPTY"))
-                           if not cleaned.get(f) and f not in self.errors)  # fmt: skip
-            return cleaned
-        values = [row.value or (self._kept(row) if row.secret else "") for row in cleaned["environment"]]
-        self.job_request = self._request(cleaned, [value or "" for value in values])
-        missing = [
+        self.unread = frozenset(self.errors)
+        rows: list[Row] = cleaned["environment"]
+        values = [row.value or (self._kept(row) if row.secret else "") for row in rows]
+        request = self._request({**WHEN_UNREAD, **cleaned}, [value or "" for value in values])
+        self._problems(
             Problem(field="environment", code="SECRET_MISSING", params={"row": number, "name": row.name})
-            for number, (row, value) in enumerate(zip(cleaned["environment"], values, strict=True), 1)
+            for number, (row, value) in enumerate(zip(rows, values, strict=True), 1)
             if value is None
-        ]
-        self._problems([*missing, *self.job_request.problems()])
+        )
+        self._admission(request, cleaned.get("team"))
+        self.job_request = None if self.unread else request
         return cleaned
+
+    def _admission(self, request: JobRequest, team: Team | None) -> None:
+        """What `submit` would refuse whatever is running now."""
+        if team is None:
+            return self._problems(request.problems())
+        try:
+            check(request, owner=self.user, team=team)
+        except Refused as refused:
+            self.refuse(refused)
 
     def _kept(self, row: Row) -> str | None:
         """The secret of this name in the job it is kept from, which must be this person's own; None: there is none."""
@@ -157,7 +174,7 @@ class JobForm(forms.Form):
             return None
 
     def _request(self, cleaned: dict[str, Any], values: list[str]) -> JobRequest:
-        kind = cleaned["command_kind"] or CommandKind.SCRIPT
+        kind = cleaned["command_kind"] or CommandKind.SCRIPT.value
         script = kind == CommandKind.SCRIPT
         memory, rows = cleaned["memory"] or 0, cleaned["environment"]
         return JobRequest(
@@ -176,7 +193,7 @@ class JobForm(forms.Form):
         )  # fmt: skip
 
     def to_request(self) -> JobRequest:
-        """The request. Only after `is_valid()` has said yes."""
+        """The request. Only after `is_valid()`."""
         assert self.job_request is not None
         return self.job_request
 
@@ -212,4 +229,5 @@ class JobForm(forms.Form):
     def _say(self, field: str, sentence: str, code: str) -> None:
         name = FIELDS.get(field, field)
         at = name if name in self.fields and not self.fields[name].widget.is_hidden else None
-        self.add_error(at, forms.ValidationError(sentence, code=code))
+        if at not in self.unread:
+            self.add_error(at, forms.ValidationError(sentence, code=code))

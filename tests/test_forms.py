@@ -85,7 +85,12 @@ def test_all_problems_are_shown_at_once(alice: User, vision: Team) -> None:
     assert set(form.errors) == {"name", "image", "shm", "environment"}
 
 
-# docker/docker-py#536, docker/docker-py#734: what the command box means is one rule, and a lone quote is no crash
+def test_a_field_that_cannot_be_read_hides_no_other_problem(client: Client, alice: User, vision: Team) -> None:
+    Quota.objects.create(user=alice, gpus=2)
+    client.force_login(alice)
+    sent = typed(vision, image="UPPER", gpus="4", memory="much", shm="32 GiB", command_kind="image", arguments="it's")
+    answer = client.post("/jobs/new/", sent)
+    assert set(answer.context["form"].errors) == {"image", "gpus", "memory", "arguments"}
 
 
 def test_the_images_own_entry_point_gets_words_as_a_shell_splits_them(alice: User, vision: Team) -> None:

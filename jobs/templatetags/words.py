@@ -55,6 +55,11 @@ def place_words(job: Job, standing: dict[int, int]) -> int | None:
     return standing.get(job.pk)
 
 
+@register.filter
+def spark_of(job: Job, sparks: dict[int, str]) -> str:
+    return sparks.get(job.pk, "")
+
+
 @register.simple_tag
 def place(position: int | None, total: int) -> str:
     return wording.place(position, total) if position else ""

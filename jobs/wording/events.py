@@ -110,6 +110,7 @@ WARNINGS: Table = {
     "GPU_LOST": lambda p: _("Its GPU %(gpu)s has been lost by the driver; the job will probably fail.")
     % {"gpu": _short(p["uuid"])},
     "OUTSIDER": _outsider,
+    "GRANT_MISMATCH": lambda p: _("The container got other GPUs than it was given, and was killed at once."),
     "KILL_STUCK": lambda p: _("The container does not end although it was killed; its GPUs stay taken until it does."),
     "NOT_VERIFIED": lambda p: _("It ended before it could be checked which GPUs it really saw."),
     "HOST_SILENT": _silent,

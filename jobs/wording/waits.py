@@ -131,6 +131,7 @@ WAITS: Table = {
     "NODES_CORDONED": lambda p: _("Closed to new jobs by an administrator: %(nodes)s.")
     % {"nodes": q.names(p["nodes"])},
     "DRIVER": _driver,
+    "ENGINE": lambda p: _("%(node)s takes no jobs: %(message)s.") % {**p, "message": str(p["message"]).rstrip(".")},
     "NO_GPU_MODEL": _no_model,
     "NO_GPU_MEMORY": _no_gpu_memory,
     "TOO_LARGE_GPUS": lambda p: _large(
