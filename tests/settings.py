@@ -7,6 +7,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 from tests.rigs.processes import free_port
 
@@ -32,3 +33,4 @@ from portal.settings import STORAGES  # noqa: E402
 
 STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}  # nothing collected
 PASSWORD_HASHERS = ["tests.rigs.passwords.Quick"]
+Path(_root, "staticroot").mkdir()  # WhiteNoise warns without it
