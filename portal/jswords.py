@@ -39,7 +39,7 @@ def _log() -> dict[str, str]:
         "following": _("Following"),
         "paused": _("Paused"),
         "earlier": _("Load earlier output ({size} above)"),
-        "shown from": _("Shown from byte {start} of {end}"),
+        "shown": _("Bytes {start} to {end} of {all}"),
         "log size": "{size}",
         "log empty": _("Nothing has been printed yet."),
         "log none": _("This job printed nothing."),

@@ -4,8 +4,8 @@ import { LogTerminal } from "./terminal.js";
 import { word } from "./words.js";
 
 const TAIL = 512 * 1024; // what is loaded at first
-const PAGE = 1024 * 1024; // what one step back adds
-const MOST = 2 * 1024 * 1024; // what is shown at once: beyond it, the view moves
+const PAGE = 1024 * 1024; // what one step back or forth shows
+const OVERLAP = 16 * 1024; // of the page before, so that the eye finds its place
 const PENDING = 512 * 1024; // written to the terminal and not yet drawn: more waits
 
 export class LogView {
@@ -122,8 +122,8 @@ export class LogView {
     }
   }
 
-  /** Show [start, end) and follow nothing. */
-  async #showPage(start, end) {
+  /** Show [start, end) from its top or its bottom on, and follow nothing. */
+  async #showPage(start, end, { atEnd = false } = {}) {
     if (this.#fetching) return;
     this.#setFollow(false);
     this.#page = { start, end };
@@ -134,20 +134,19 @@ export class LogView {
       const piece = await this.#range(stream.run, stream.next, Math.min(stream.next + PAGE, end));
       if (!piece || !piece.data.length || !stream.take(piece) || piece.generation !== stream.generation) break;
     }
-    if (stream === this.#stream) this.#terminal.write("", () => this.#terminal.toTop());
+    if (stream === this.#stream) this.#terminal.write("", () => (atEnd ? this.#terminal.toEnd() : this.#terminal.toTop()));
     this.#show();
   }
 
   #earlier() {
-    const start = Math.max(0, this.#stream.start - PAGE);
-    const end = this.#page ? this.#page.end : this.#stream.next;
-    this.#showPage(start, Math.min(end, start + MOST));
+    const { start } = this.#stream;
+    this.#showPage(Math.max(0, start - PAGE), Math.min(start + OVERLAP, this.#head.end), { atEnd: true });
   }
 
   #later() {
-    const end = Math.min(this.#page.end + PAGE, this.#head.end);
-    if (end >= this.#head.end) this.#live();
-    else this.#showPage(Math.max(0, end - MOST), end);
+    const { end } = this.#page;
+    if (end + PAGE >= this.#head.end) this.#live();
+    else this.#showPage(Math.max(0, end - OVERLAP), end + PAGE);
   }
 
   #live() {
@@ -180,7 +179,7 @@ export class LogView {
     this.part("earlier").hidden = start === 0;
     this.part("earlier").textContent = word("earlier", { size: size(start) });
     this.part("later").hidden = !this.#page;
-    this.part("range").textContent = this.#page ? word("shown from", { start: start.toLocaleString(), end: head.end.toLocaleString() }) : "";
+    this.part("range").textContent = this.#page ? word("shown", { start: start.toLocaleString(), end: this.#page.end.toLocaleString(), all: head.end.toLocaleString() }) : "";
     const lost = [];
     if (head.dropped) lost.push(this.part("lost").dataset.dropped.replace("{size}", size(head.dropped)));
     if (head.holes?.length) lost.push(this.part("lost").dataset.holes);

@@ -1,0 +1,215 @@
+"""A job's page in a real browser on the running product: live log and state, and what happens when the line is cut."""
+
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from jobs.models import Job
+from jobs.request import JobRequest
+from jobs.submit import submit
+from tests import factories
+from tests.rigs.engine import BUSYBOX
+from tests.rigs.stack import Stack
+
+AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+ROWS = "#terminal .xterm-rows"
+BARS = r"""
+i=0; while [ $i -lt 60 ]; do i=$((i+1)); printf '\rloading %d%%' $i; sleep 0.1; done; echo
+printf '\033[31mred\033[0m \303'; sleep 1; printf '\251 done\n'
+printf '<script>alert(1)</script> \033]8;;javascript:alert(1)\007bad\033]8;;\007 \033]0;owned\007\n'
+printf 'no newline at the end'
+"""
+NUMBERS = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo n=$i; sleep 0.1; done"
+
+
+@pytest.fixture(scope="module")
+def erin(stack: Stack) -> str:
+    """A researcher of her own team on the running product."""
+
+    def make() -> str:
+        return factories.make_user("erin", teams=(factories.make_team("optics", gpus=4),)).username
+
+    return stack.orm(make)
+
+
+@pytest.fixture(scope="module")
+def signed_in(stack: Stack, browser: Browser, erin: str) -> Any:
+    """The storage of a browser in which she has logged in."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{stack.url}/accounts/login/")
+    page.locator("input[name=login]").fill(erin)
+    page.locator("input[name=password]").fill(factories.PASSWORD)
+    page.locator("main button[type=submit]").click()
+    expect(page).to_have_url(f"{stack.url}/")
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+@pytest.fixture
+def tab(browser: Browser, signed_in: Any) -> Iterator[Page]:
+    """A tab in which any error of a script fails the test."""
+    context = browser.new_context(storage_state=signed_in, viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert errors == []
+
+
+def _submit(stack: Stack, owner: str, script: str, **fields: Any) -> int:
+    def make() -> int:
+        from portal.models import User
+
+        user = User.objects.get(username=owner)
+        values = {"name": "page test", "gpus": 1, "memory_mib": 64, "shm_mib": 16, "limit_seconds": 300, **fields}
+        request = JobRequest(image=BUSYBOX, script=script, millicpus=500, **values)
+        return submit(request, owner=user, team=user.teams.get(), submission=uuid.uuid4()).pk
+
+    return stack.orm(make)
+
+
+def _log_of(page: Page, stack: Stack, job: int) -> bytes:
+    answer = page.request.get(f"{stack.url}/jobs/{job}/log/download")
+    assert answer.ok
+    return answer.body()
+
+
+def test_a_job_is_watched_from_its_queue_to_its_end(tab: Page, stack: Stack, erin: str, artifacts: Path) -> None:
+    """dagucloud/dagu#462, mathieu-lemay/pipeline-runner#88, moby/moby#43860, dkron-io/dkron#921"""
+    job = _submit(stack, erin, BARS, name="<b>bars</b>")
+    tab.goto(f"{stack.url}/jobs/{job}/")
+    rows = tab.locator(ROWS)
+    expect(rows).to_contain_text(re.compile(r"loading \d+%"), timeout=20_000)
+    expect(tab.locator("#job-head .state")).to_have_text("running")
+    tab.screenshot(path=artifacts / "job-running.png")
+    expect(rows).to_contain_text("no newline at the end", timeout=30_000)
+    expect(tab.locator("#job-head .state")).to_have_text("succeeded", timeout=10_000)
+    expect(rows).to_contain_text("red é done")
+    expect(rows).to_contain_text("<script>alert(1)</script> bad")
+    text = rows.inner_text()
+    assert text.count("loading") == 1, "a bar is one line, with its last value"
+    assert "loading 60%" in text
+    assert "\ufffd" not in text
+    assert tab.locator("#terminal :is(script, img, a)").count() == 0
+    expect(tab.locator("h1")).to_contain_text("<b>bars</b>")
+    expect(tab).to_have_title(re.compile("bars"))
+    data = _log_of(tab, stack, job)
+    assert data.startswith(b"\rloading 1%\rloading 2%")
+    assert data.endswith(b"no newline at the end")
+    tab.screenshot(path=artifacts / "job-ended.png")
+
+
+def test_a_cut_line_is_shown_and_made_up_for_without_a_reload(tab: Page, stack: Stack, erin: str) -> None:
+    """ansible/awx#15342, ansible/awx#13059, ansible/awx#8930"""
+    job = _submit(stack, erin, NUMBERS)
+    tab.goto(f"{stack.url}/jobs/{job}/")
+    expect(tab.locator(ROWS)).to_contain_text("n=5", timeout=20_000)
+    stack.kill("web")
+    expect(tab.locator("#offline-banner")).to_be_visible(timeout=10_000)
+    expect(tab.locator(".live-word")).to_have_text("offline")
+    stack.start("web")
+    stack.wait_ready("web")
+    expect(tab.locator("#offline-banner")).to_be_hidden(timeout=30_000)
+    expect(tab.locator("#job-head .state")).to_have_text("succeeded", timeout=60_000)
+    expect(tab.locator(ROWS)).to_contain_text("n=300")
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.locator("#log-copy").click()
+    expect(tab.locator("#announcer")).to_have_text("Copied")
+    assert tab.evaluate("navigator.clipboard.readText()").split() == [f"n={number}" for number in range(1, 301)]
+
+
+def test_a_browser_without_sockets_polls(browser: Browser, signed_in: Any, stack: Stack, erin: str) -> None:
+    job = _submit(stack, erin, "sleep 3; echo first; sleep 4; echo second")
+    context = browser.new_context(storage_state=signed_in)
+    page = context.new_page()
+    page.route_web_socket(re.compile("/ws/"), lambda socket: socket.close(code=1011))
+    page.goto(f"{stack.url}/jobs/{job}/")
+    for text in ("first", "second"):
+        expect(page.locator(ROWS)).to_contain_text(text, timeout=30_000)
+    expect(page.locator("#job-head .state")).to_have_text("succeeded", timeout=20_000)
+    context.close()
+
+
+def test_the_cancel_button_asks_and_then_stops(tab: Page, stack: Stack, erin: str) -> None:
+    """dstackai/dstack#4285"""
+    job = _submit(stack, erin, "trap 'echo BYE; exit 0' TERM; echo up; while true; do sleep 0.2; done")
+    tab.goto(f"{stack.url}/jobs/{job}/")
+    expect(tab.locator(ROWS)).to_contain_text("up", timeout=20_000)
+    questions: list[str] = []
+    tab.once("dialog", lambda dialog: (questions.append(dialog.message), dialog.accept()))
+    tab.get_by_role("button", name="Cancel").click()
+    expect(tab.locator("#job-head .state")).to_have_text("cancelled", timeout=30_000)
+    expect(tab.locator(ROWS)).to_contain_text("BYE", timeout=10_000)
+    assert "SIGTERM" in questions[0]
+    assert stack.orm(lambda: Job.objects.get(pk=job).end_reason) == "STOPPED_BY_USER"
+
+
+def test_two_pages_show_each_its_own_log(browser: Browser, signed_in: Any, stack: Stack, erin: str) -> None:
+    """dstackai/dstack#1814"""
+    jobs = [_submit(stack, erin, f"for i in 1 2 3 4 5 6; do echo job {name}; sleep 0.5; done") for name in "ab"]
+    context = browser.new_context(storage_state=signed_in)
+    pages = [context.new_page() for _job in jobs]
+    for page, job in zip(pages, jobs, strict=True):
+        page.goto(f"{stack.url}/jobs/{job}/")
+    for page, mine, other in zip(pages, "ab", "ba", strict=True):
+        expect(page.locator("#job-head .state")).to_have_text("succeeded", timeout=40_000)
+        expect(page.locator(ROWS)).to_contain_text(f"job {mine}")
+        expect(page.locator(ROWS)).not_to_contain_text(f"job {other}")
+    context.close()
+
+
+def test_logging_out_elsewhere_ends_the_live_page(tab: Page, stack: Stack, browser: Browser) -> None:
+    def make() -> str:
+        return factories.make_user("gone", teams=(factories.make_team("optics"),)).username
+
+    name = stack.orm(make)
+    job = _submit(stack, name, "sleep 60", gpus=0)
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{stack.url}/accounts/login/")
+    page.locator("input[name=login]").fill(name)
+    page.locator("input[name=password]").fill(factories.PASSWORD)
+    page.locator("main button[type=submit]").click()
+    page.goto(f"{stack.url}/jobs/{job}/")
+    expect(page.locator(".live-word")).to_have_text("live", timeout=10_000)
+
+    def deactivate() -> None:
+        from portal.models import User
+
+        user = User.objects.get(username=name)
+        user.is_active = False
+        user.save()
+
+    stack.orm(deactivate)
+    expect(page.locator("#offline-banner")).to_contain_text("signed out", timeout=10_000)
+    assert page.request.get(f"{stack.url}/jobs/{job}/status.json", max_redirects=0).status == 302
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1400])
+def test_the_live_pages_are_accessible_and_fit_the_screen(
+    browser: Browser, signed_in: Any, stack: Stack, erin: str, artifacts: Path, scheme: Any, width: int
+) -> None:
+    job = _submit(stack, erin, "echo done")
+    context = browser.new_context(
+        storage_state=signed_in, viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True
+    )
+    page = context.new_page()
+    for path, name in ((f"/jobs/{job}/", "job"), (f"/jobs/{job}/#request", "request"), ("/gpus/", "gpus")):
+        page.goto(stack.url + path)
+        expect(page.locator(".live-word")).to_have_text("live", timeout=10_000)
+        page.screenshot(path=artifacts / f"{name}-{scheme}-{width}.png", full_page=True)
+        page.evaluate(AXE.read_text())
+        found = page.evaluate("axe.run().then(result => result.violations.map(v => [v.id, v.nodes[0].html]))")
+        assert found == [], path
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} scrolls sideways"
+    context.close()
