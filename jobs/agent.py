@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from django.conf import settings
@@ -23,56 +24,70 @@ from jobs.follow import Follower
 from jobs.launch import forget_lock
 from jobs.pull import Pulls
 from jobs.reconcile import reconcile
-from jobs.stop import end_grace, enforce_time_limits
+from jobs.stop import end_grace, enforce_time_limits, kill, stop
+from jobs.watch import watch_gpus
 
 log = logging.getLogger(__name__)
 
 VERSION = "0.1.0"
+WATCH_PERIOD = 2.0
 FINISHERS = 4
+SIGNALLERS = 4
 
 
 class Agent:
-    """Start it once in a process; `stop` ends its threads and touches no container."""
+    """Start it once in a process; `stop` ends its threads and touches no container.
+
+    What may wait for the engine runs in threads of its own, so that an engine that does not answer for one
+    container delays neither signs of life nor the other containers.
+    """
 
     def __init__(self) -> None:
         self.follower = Follower()
         self.pulls = Pulls()
         self.stopping = threading.Event()
         self.sample_now = threading.Event()
-        self.engine_lost_at: datetime | None = None
-        self._finishers = ThreadPoolExecutor(FINISHERS, thread_name_prefix="finish")
-        self._finishing: set[int] = set()
+        self.reconcile_now = threading.Event()
+        self.engine_gap: finishing.Gap | None = None  # when the engine last did not answer
+        self._acting: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
+        self._finishers = ThreadPoolExecutor(FINISHERS, thread_name_prefix="finish")
+        self._signallers = ThreadPoolExecutor(SIGNALLERS, thread_name_prefix="signal")
         self._due: dict[str, float] = {}
 
     def run(self) -> None:
         """Work until `stop`."""
         register()
         self.follower.start()
-        threads = [
-            threading.Thread(target=self._watch_ends, name="engine", daemon=True),
-            threading.Thread(
-                target=run_sampler, name="sampler", daemon=True,
-                args=(settings.NODE_NAME, lambda: claims.of_node(settings.NODE_NAME), self.stopping, self.sample_now),
-            ),
-        ]  # fmt: skip
-        for thread in threads:
-            thread.start()
+        for name, work in self._threads().items():
+            threading.Thread(target=work, name=name, daemon=True).start()
         while not self.stopping.wait(min(settings.DEADLINE_PERIOD, 0.5)):
             self._tick()
+        self._signallers.shutdown(wait=False, cancel_futures=True)
         self._finishers.shutdown(wait=True, cancel_futures=True)
         self.follower.stop()
 
     def stop(self) -> None:
         self.stopping.set()
+        self.reconcile_now.set()
+
+    def _threads(self) -> dict[str, Callable[[], None]]:
+        node = settings.NODE_NAME
+        return {
+            "engine": self._watch_ends,
+            "look": self._look_at_engine,
+            "reconcile": self._reconcile,
+            "sampler": lambda: run_sampler(node, lambda: claims.of_node(node), self.stopping, self.sample_now),
+        }
 
     def _tick(self) -> None:
-        """Whatever is due now; a step that fails is logged and comes again."""
+        """Whatever is due now and asks only the database; a step that fails is logged and comes again."""
+        now = timezone.now()
         self._step("heartbeat", settings.NODE_HEARTBEAT, heartbeat)
-        self._step("reconcile", settings.RECONCILE_PERIOD, lambda: reconcile(self.follower, self.finish))
-        self._step("time limits", settings.DEADLINE_PERIOD, lambda: enforce_time_limits(timezone.now()))
-        self._step("grace", settings.DEADLINE_PERIOD, lambda: end_grace(timezone.now()))
-        self._step("pulls", settings.DEADLINE_PERIOD, lambda: self.pulls.look(timezone.now()))
+        self._step("time limits", settings.DEADLINE_PERIOD, lambda: enforce_time_limits(now, self._stop_run))
+        self._step("grace", settings.DEADLINE_PERIOD, lambda: end_grace(now, self._kill_run))
+        self._step("pulls", settings.DEADLINE_PERIOD, lambda: self.pulls.look(now))
+        self._step("GPU watch", WATCH_PERIOD, lambda: watch_gpus(settings.NODE_NAME))
 
     def _step(self, name: str, period: float, function: Callable[[], None]) -> None:
         now = time.monotonic()
@@ -81,25 +96,48 @@ class Agent:
         self._due[name] = now + period
         guarded(name, function)
 
+    def _look_at_engine(self) -> None:
+        while not self.stopping.wait(settings.NODE_HEARTBEAT):
+            guarded("a look at the engine", look_at_engine)
+
+    def _reconcile(self) -> None:
+        while not self.stopping.is_set():
+            self.reconcile_now.clear()
+            guarded("reconciliation", lambda: reconcile(self.follower, self.finish))
+            self.reconcile_now.wait(settings.RECONCILE_PERIOD)
+
     def finish(self, run_id: int) -> None:
-        """Look at a run's end in a thread of its own, once at a time."""
-        with self._lock:
-            if run_id in self._finishing:
-                return
-            self._finishing.add(run_id)
-        self._finishers.submit(self._finish, run_id)
+        """Look at a run's end, in a thread of the pool."""
+        self._act(self._finishers, "end", run_id, self._finish)
 
     def _finish(self, run_id: int) -> None:
-        def act() -> None:
-            if finishing.finish(run_id, self.follower, engine_lost_at=lambda: self.engine_lost_at):
-                forget_lock(run_id)
-                self.sample_now.set()
+        if finishing.finish(run_id, self.follower, engine_gap=lambda: self.engine_gap):
+            forget_lock(run_id)
+            self.sample_now.set()
 
-        try:
-            guarded(f"end of run {run_id}", act)
-        finally:
-            with self._lock:
-                self._finishing.discard(run_id)
+    def _stop_run(self, run_id: int) -> None:
+        self._act(self._signallers, "stop", run_id, stop)
+
+    def _kill_run(self, run_id: int) -> None:
+        self._act(self._signallers, "kill", run_id, kill)
+
+    def _act(self, pool: ThreadPoolExecutor, kind: str, run_id: int, act: Callable[[int], None]) -> None:
+        """Do it in a thread of the pool, unless the same waits or is being done."""
+        key = (kind, run_id)
+        with self._lock:
+            if key in self._acting:
+                return
+            self._acting.add(key)
+
+        def guarded_act() -> None:
+            try:
+                guarded(f"{kind} of run {run_id}", lambda: act(run_id))
+            finally:
+                with self._lock:
+                    self._acting.discard(key)
+
+        with suppress(RuntimeError):  # the pool is shut down
+            pool.submit(guarded_act)
 
     def _watch_ends(self) -> None:
         """Docker's events, for ever: each end is finished at once; after a gap, reconciliation looks for the rest."""
@@ -110,10 +148,13 @@ class Agent:
                     since = datetime.now(UTC)
                     if run_id is not None:
                         self.finish(run_id)
+                    elif self.engine_gap is not None:
+                        self.engine_gap = self.engine_gap[0], since
             except (containers.EngineUnavailable, containers.EngineRefused, ValueError) as error:
                 log.warning("the engine's events broke off: %s", error)
-            self.engine_lost_at = datetime.now(UTC)
-            self._due["reconcile"] = 0
+            if self.engine_gap is None or self.engine_gap[1] is not None:
+                self.engine_gap = datetime.now(UTC), None
+            self.reconcile_now.set()
             self.stopping.wait(0.5)
 
 
@@ -122,7 +163,7 @@ def guarded(name: str, function: Callable[[], None]) -> None:
     close_old_connections()
     try:
         function()
-    except (containers.EngineUnavailable, DatabaseError, firewall.NotProtected) as error:
+    except (containers.EngineUnavailable, containers.EngineRefused, DatabaseError, firewall.NotProtected) as error:
         log.warning("%s: %s", name, error)
     except Exception:
         log.exception("%s failed", name)
@@ -134,16 +175,22 @@ def register() -> None:
     """Make this host's row, or refresh it."""
     Node.objects.get_or_create(name=settings.NODE_NAME)
     guarded("registration", heartbeat)
+    guarded("a look at the engine", look_at_engine)
 
 
 def heartbeat() -> None:
-    """Write what the host is and that it lives; what keeps jobs from starting here goes in `engine_error`."""
-    facts: dict[str, object] = {
-        "hostname": platform.node(), "agent_version": VERSION, "last_seen": timezone.now(), "engine_error": "",
-    }  # fmt: skip
+    """Write that this host lives."""
+    Node.objects.filter(name=settings.NODE_NAME).update(
+        hostname=platform.node(), agent_version=VERSION, last_seen=timezone.now()
+    )
+
+
+def look_at_engine() -> None:
+    """Write what the engine says of itself; what keeps jobs from starting here goes in `engine_error`."""
+    facts: dict[str, object] = {"engine_error": ""}
     try:
         engine = containers.engine()
-        facts |= {
+        facts = {
             "engine_id": engine.id, "engine_version": engine.version, "millicpus": engine.cpus * 1000,
             "memory_mib": engine.memory_mib, "engine_error": _unfit(engine),
         }  # fmt: skip

@@ -19,6 +19,7 @@ from django.conf import settings
 LABEL = "dockyard.installation"
 LABEL_JOB = "dockyard.job"
 LABEL_RUN = "dockyard.run"
+QUICK = 10.0  # seconds for what an engine answers at once or not at all
 
 _local = threading.local()
 
@@ -107,18 +108,15 @@ class Container:
         return self.status in ("running", "paused", "restarting")
 
 
-def _client() -> docker.APIClient:
+def _client(timeout: int) -> docker.APIClient:
     """This thread's client: requests sessions are not made to be shared between threads."""
-    client = getattr(_local, "client", None)
-    if client is None:
+    clients: dict[int, docker.APIClient] = _local.__dict__.setdefault("clients", {})
+    if timeout not in clients:
         try:
-            client = docker.APIClient(
-                base_url=settings.DOCKER_HOST, version="auto", timeout=int(settings.ENGINE_TIMEOUT) or 1
-            )
+            clients[timeout] = docker.APIClient(base_url=settings.DOCKER_HOST, version="auto", timeout=timeout)
         except (docker.errors.DockerException, requests.RequestException) as error:
             raise EngineUnavailable(_first_line(error)) from error
-        _local.client = client
-    return client
+    return clients[timeout]
 
 
 def _translate(error: Exception) -> Exception:
@@ -137,7 +135,7 @@ def _by_words(status: int, words: str) -> EngineRefused:
         return ImageRateLimited(status, words)
     if "no such image" in lower or "manifest unknown" in lower or "not found: manifest" in lower:
         return ImageMissing(status, words)
-    if re.search(r"unauthorized|authentication required|denied|no basic auth|401|403 forbidden", lower):
+    if re.search(r"unauthorized|authentication required|\bdenied\b|no basic auth|\b401\b|\b403 forbidden", lower):
         # Docker Hub answers "denied … repository does not exist or may require 'docker login'" for both.
         return ImageForbidden(status, words)
     if re.search(r"manifest for .* not found|repository .* not found|name unknown", lower):
@@ -154,10 +152,16 @@ def _first_line(error: Exception) -> str:
 
 
 class _Door:
-    """Turns every docker and requests error inside the block into one of this module's."""
+    """Turns every docker and requests error inside the block into one of this module's.
+
+    Waits ENGINE_TIMEOUT for an answer, or the given seconds where a healthy engine answers at once.
+    """
+
+    def __init__(self, at_most: float = float("inf")) -> None:
+        self._timeout = max(int(min(settings.ENGINE_TIMEOUT, at_most)), 1)
 
     def __enter__(self) -> docker.APIClient:
-        return _client()
+        return _client(self._timeout)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (docker.errors.DockerException, requests.RequestException, OSError)):
@@ -166,7 +170,7 @@ class _Door:
 
 def engine() -> Engine:
     """Who answers at DOCKER_HOST. Raises EngineUnavailable."""
-    with _Door() as client:
+    with _Door(QUICK) as client:
         info = client.info()
         version = tuple(int(n) for n in client.version()["ApiVersion"].split("."))
     return Engine(
@@ -244,8 +248,12 @@ def inspect(id_or_name: str) -> Container | None:
 
 
 def kill(container_id: str, signal: str) -> bool:
-    """Send a signal. False when there is nobody to hear it: gone, or ended."""
-    with _Door() as client:
+    """Send a signal. False when there is nobody to hear it: gone, or ended.
+
+    The engine may keep the answer to SIGKILL for ever, when the process hangs in a driver: the signal is sent all the
+    same, and EngineUnavailable is raised soon.
+    """
+    with _Door(QUICK) as client:
         try:
             client.kill(container_id, signal)
         except docker.errors.APIError as error:
@@ -277,13 +285,14 @@ def ours() -> list[Container]:
 def ends(since: datetime) -> Iterator[tuple[str, int | None]]:
     """(container id, run id) of each of our containers that ends, from `since` on, until the connection breaks.
 
-    Yields ("", None) every now and then, so that the reader can look whether it should stop.
+    Yields ("", None) first, when the engine has answered.
     """
     label = f"{LABEL}={settings.INSTALLATION}"
     with _Door() as client:
         stream = client.events(
             since=since, decode=True, filters={"type": "container", "event": ["die"], "label": label}
         )
+        yield "", None
         for event in stream:
             run = event["Actor"]["Attributes"].get(LABEL_RUN, "")
             yield event["Actor"]["ID"], int(run) if run.isdigit() else None

@@ -12,13 +12,16 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from jobs import containers, endings, lastwords, logstore, mail
+from jobs import containers, endings, lastwords, logstore, mail, watch
 from jobs.begin import become_running
 from jobs.models import Run
 from jobs.queues import wake_scheduler
 from jobs.states import EndReason, JobState, RunState, job_state_after
 
 log = logging.getLogger(__name__)
+
+
+Gap = tuple[datetime, datetime | None]  # from when to when the engine was away; None: still
 
 
 class LogKeeper(Protocol):
@@ -29,11 +32,11 @@ class LogKeeper(Protocol):
     def discard(self, run_id: int) -> None: ...
 
 
-def finish(run_id: int, logs: LogKeeper, *, engine_lost_at: Callable[[], datetime | None] = lambda: None) -> bool:
+def finish(run_id: int, logs: LogKeeper, *, engine_gap: Callable[[], Gap | None] = lambda: None) -> bool:
     """RUNNING, STOPPING or STARTING → ENDED, when inspect says that the container has ended or is gone.
 
-    `engine_lost_at` tells when the engine last went away. False when there is no proof, or nothing to
-    do. May be repeated.
+    `engine_gap` tells when the engine last was away. False when there is no proof, or nothing to do.
+    May be repeated.
     """
     run = Run.objects.select_related("job__owner", "node").filter(pk=run_id).first()
     if run is None or run.state in (RunState.ENDED, RunState.PLACED):
@@ -49,7 +52,7 @@ def finish(run_id: int, logs: LogKeeper, *, engine_lost_at: Callable[[], datetim
     run.refresh_from_db()
     if container.exit_code in (endings.SIGKILLED, endings.SIGTERMED) and not run.wish and not container.oom_killed:
         time.sleep(settings.KILL_SETTLE)  # an engine that shuts down kills its containers first, then goes away
-    reason, words = endings.decide(_facts(run, container, engine_lost_at())), container.error
+    reason, words = endings.decide(_facts(run, container, engine_gap())), container.error
     if reason is EndReason.EXIT_CODE and container.exit_code is not None:
         size = logstore.size(run)
         end = logstore.read(run, max(size - lastwords.BYTES, 0), size)
@@ -72,7 +75,7 @@ def _finish_vanished(run: Run, logs: LogKeeper) -> bool:
     return ended
 
 
-def _facts(run: Run, container: containers.Container | None, engine_lost_at: datetime | None) -> endings.Facts:
+def _facts(run: Run, container: containers.Container | None, gap: Gap | None) -> endings.Facts:
     finished = container.finished_at if container else None
     started = run.started_at
     return endings.Facts(
@@ -82,11 +85,16 @@ def _facts(run: Run, container: containers.Container | None, engine_lost_at: dat
         wish=run.wished,
         wish_by_owner=run.wish_by_id == run.job.owner_id,
         signalled_at=run.stopping_at,
-        engine_restarted=bool(started and engine_lost_at and started < engine_lost_at),
+        engine_restarted=bool(started and finished and gap and started < gap[0] and not _is_after(finished, gap)),
         host_rebooted=bool(started and started < boot_time()),
-        gpu_lost=any(warning["code"] == "GPU_LOST" for warning in run.warnings),
+        gpu_lost=watch.has_lost_gpu(run),
         grant_mismatch=bool(run.granted.get("mismatch")),
     )
+
+
+def _is_after(finished: datetime, gap: Gap) -> bool:
+    """Whether a container lived on until after the engine was back: then its restart did not end it."""
+    return gap[1] is not None and finished > gap[1]
 
 
 def boot_time() -> datetime:

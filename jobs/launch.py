@@ -16,12 +16,14 @@ from django.utils import timezone
 from jobs import containers, endings, firewall, follow, mounts, secretbox, workspace
 from jobs.begin import become_running
 from jobs.containerspec import AllocationEmpty, RunFacts, build
+from jobs.control import revoke
 from jobs.finish import end_without_container
 from jobs.models import Job, Run
 from jobs.states import EndReason, RunState, reason_for_wish
 
 log = logging.getLogger(__name__)
 
+PULLING = ("PULLING", "PULL_RETRY")  # what `Run.progress` says while `jobs.pull` acts on the run
 IMAGE_ERRORS: tuple[tuple[type[Exception], EndReason], ...] = (
     (containers.ImageMissing, EndReason.IMAGE_NOT_FOUND),
     (containers.ImageForbidden, EndReason.IMAGE_AUTH),
@@ -45,12 +47,20 @@ def launch(run_id: int) -> None:
             return
         try:
             if _enter_starting(run) and not _heed_wish(run):
-                _start(run)
-        except CannotStart as error:
-            _clean_up(run)
-            end_without_container(run, error.reason, str(error))
-        except containers.EngineUnavailable as error:
-            log.warning("run %d: the engine did not answer, to be tried again: %s", run_id, error)
+                _try_to_start(run)
+        except (containers.EngineUnavailable, containers.EngineRefused) as error:
+            log.warning("run %d: the engine did not do as asked, to be tried again: %s", run_id, error)
+
+
+def give_up(run: Run) -> bool:
+    """PLACED or STARTING → ENDED for START_TIMEOUT, unless somebody acts on the run, or something of it runs after all.
+
+    Raises EngineUnavailable.
+    """
+    with lock(run.pk) as locked:
+        if not locked:
+            return False
+        return revoke(run, EndReason.START_TIMEOUT) or _end_unstarted(run, EndReason.START_TIMEOUT, "")
 
 
 @contextmanager
@@ -87,15 +97,34 @@ def _enter_starting(run: Run) -> bool:
 
 
 def _heed_wish(run: Run) -> bool:
-    """End a run that somebody wished away before its container started. True when it did."""
+    """End a run that somebody wished away before its container started. True when nothing is left to be started."""
     run.refresh_from_db(fields=["wish", "wish_by", "state"])
     wished = run.wished
-    if wished is None:
-        return False
-    _clean_up(run)
+    if wished is None or run.state != RunState.STARTING:
+        return run.state != RunState.STARTING
     by_owner = run.wish_by_id == run.job.owner_id
-    end_without_container(run, reason_for_wish(wished, by_owner=by_owner), "")
+    return _end_unstarted(run, reason_for_wish(wished, by_owner=by_owner), "")
+
+
+def _end_unstarted(run: Run, reason: EndReason, words: str) -> bool:
+    """STARTING → ENDED, once nothing of it is left here. False when its container has been started after all.
+
+    That happens when the engine did what it was asked to, and we did not hear its answer.
+    """
+    container = containers.inspect(run.container_name)
+    if container is not None and container.run_id == run.pk:
+        if container.status != "created":
+            return False
+        containers.remove(container.id)
+    end_without_container(run, reason, words)
     return True
+
+
+def _try_to_start(run: Run) -> None:
+    try:
+        _start(run)
+    except CannotStart as error:
+        _end_unstarted(run, error.reason, str(error))
 
 
 def _start(run: Run) -> None:
@@ -121,6 +150,9 @@ def _create(run: Run) -> str | None:
             progress={"code": "PULLING", "image": run.job.image}
         )
         return None
+    if run.progress.get("code") in PULLING:  # from here on the time of a start counts
+        run.progress = {"code": "CREATING", "since": timezone.now().isoformat()}
+        Run.objects.filter(pk=run.pk, state=RunState.STARTING).update(progress=run.progress)
     try:
         workspace.prepare(run.job, uid=run.uid or 0, gid=run.gid or 0)
         config = build(_facts(run, image))
@@ -171,10 +203,3 @@ def _start_container(run: Run, container_id: str) -> None:
         Run.objects.filter(pk=run.pk).update(exit_code=code, container_id=container_id)
         reason = endings.of_failed_start(str(error), code, has_gpus=run.job.gpus > 0)
         raise CannotStart(reason, str(error)) from error
-
-
-def _clean_up(run: Run) -> None:
-    """Remove what an unsuccessful start left behind, once it is ours and not running."""
-    container = containers.inspect(run.container_name)
-    if container is not None and container.run_id == run.pk and not container.is_running:
-        containers.remove(container.id)

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from jobs import announce, containers, secretbox
 from jobs.finish import end_without_container
+from jobs.launch import PULLING, lock
 from jobs.models import RegistryLogin, Run
 from jobs.queues import send_launch
 from jobs.request import registry_of
@@ -25,22 +26,30 @@ class Pulls:
 
     def __init__(self) -> None:
         self._threads: dict[str, threading.Thread] = {}
+        self._begun: dict[str, datetime] = {}
 
     def look(self, now: datetime) -> None:
         """Begin the pulls that runs wait for; send wished-away ones to their end; give up on those too long."""
         for run in _waiting():
             if run.wish:
                 send_launch(run.node.name, run.pk)
-            elif run.starting_at and now - run.starting_at > timedelta(seconds=settings.PULL_TIMEOUT):
-                end_without_container(run, EndReason.PULL_FAILED, "the pull took longer than PULL_TIMEOUT")
+            elif run.starting_at and now - run.starting_at > _longest():
+                limited = run.progress["code"] == "PULL_RETRY"
+                reason = EndReason.IMAGE_RATE_LIMITED if limited else EndReason.PULL_FAILED
+                _end(run, reason, "the pull took longer than PULL_TIMEOUT")
             elif _is_due(run, now):
-                self._begin(run.job.image)
+                self._begin(run.job.image, now)
 
-    def _begin(self, image: str) -> None:
+    def _begin(self, image: str, now: datetime) -> None:
         thread = self._threads.get(image)
-        if thread is None or not thread.is_alive():
+        if thread is None or not thread.is_alive() or now - self._begun[image] > _longest():  # one that hangs is left
+            self._begun[image] = now
             self._threads[image] = threading.Thread(target=_pull, args=(image,), name=f"pull {image}", daemon=True)
             self._threads[image].start()
+
+
+def _longest() -> timedelta:
+    return timedelta(seconds=settings.PULL_TIMEOUT)
 
 
 def _waiting(image: str | None = None) -> list[Run]:
@@ -48,7 +57,11 @@ def _waiting(image: str | None = None) -> list[Run]:
     runs = Run.objects.filter(node__name=settings.NODE_NAME, state=RunState.STARTING).select_related("job", "node")
     if image is not None:
         runs = runs.filter(job__image=image)
-    return [run for run in runs if run.progress.get("code") in ("PULLING", "PULL_RETRY")]
+    return [run for run in runs if _is_waiting(run)]
+
+
+def _is_waiting(run: Run) -> bool:
+    return run.state == RunState.STARTING and run.progress.get("code") in PULLING
 
 
 def _is_due(run: Run, now: datetime) -> bool:
@@ -66,7 +79,7 @@ def _pull(image: str) -> None:
     except containers.EngineRefused as error:
         reason = _reason(error)
         for run in _waiting(image):
-            end_without_container(run, reason, str(error))
+            _end(run, reason, str(error))
     except (containers.EngineUnavailable, secretbox.Unreadable) as error:
         log.warning("pull of %s failed, to be tried again: %s", image, error)
     else:
@@ -74,6 +87,13 @@ def _pull(image: str) -> None:
             send_launch(run.node.name, run.pk)
     finally:
         close_old_connections()
+
+
+def _end(run: Run, reason: EndReason, words: str) -> None:
+    """STARTING → ENDED, unless a task acts on the run just now: the image may be there after all."""
+    with lock(run.pk) as locked:
+        if locked and _is_waiting(Run.objects.get(pk=run.pk)):
+            end_without_container(run, reason, words)
 
 
 def _reason(error: containers.EngineRefused) -> EndReason:
@@ -108,5 +128,5 @@ class _Progress:
 
 def _write(image: str, progress: dict[str, object]) -> None:
     for run in _waiting(image):
-        if Run.objects.filter(pk=run.pk, state=RunState.STARTING).update(progress=progress):
+        if Run.objects.filter(pk=run.pk, state=RunState.STARTING, progress__code__in=PULLING).update(progress=progress):
             announce.job_changed(run.job_id)

@@ -12,12 +12,11 @@ from django.conf import settings
 from django.utils import timezone
 
 from jobs import containers
-from jobs.control import revoke
-from jobs.finish import LogKeeper, end_without_container
-from jobs.launch import forget_lock, lock
+from jobs.finish import LogKeeper
+from jobs.launch import PULLING, forget_lock, give_up, lock
 from jobs.models import Run
 from jobs.queues import send_launch
-from jobs.states import EndReason, RunState
+from jobs.states import RunState
 
 log = logging.getLogger(__name__)
 
@@ -62,21 +61,26 @@ def _reconcile_run(
 def _reconcile_start(
     run: Run, container: containers.Container | None, follower: Follower, finish: Callable[[int], None], now: datetime
 ) -> None:
-    """A start that nobody acts on is sent again; one that takes too long is given up, without a container."""
+    """A start that nobody acts on is sent again; one that takes too long is given up."""
     with lock(run.pk) as idle:
-        if not idle or run.progress.get("code") in ("PULLING", "PULL_RETRY"):
+        if not idle or run.progress.get("code") in PULLING:
             return
     if container is not None and container.has_ended:
         finish(run.pk)
         return
     if container is not None and container.is_running and run.pk not in follower.active_runs():
         follower.adopt(run.pk, container.id)
-    begun = run.starting_at or run.placed_at
-    if container is None and now - begun > timedelta(seconds=settings.START_TIMEOUT):
-        if not revoke(run, EndReason.START_TIMEOUT):
-            end_without_container(run, EndReason.START_TIMEOUT, "")
-    elif now - begun > timedelta(seconds=settings.START_RESEND):
+    begun = _begun(run)
+    if now - begun > timedelta(seconds=settings.START_TIMEOUT) and give_up(run):
+        return
+    if now - begun > timedelta(seconds=settings.START_RESEND):
         send_launch(run.node.name, run.pk)
+
+
+def _begun(run: Run) -> datetime:
+    """When the start began that START_TIMEOUT is for: after the pull, if there was one."""
+    since = run.progress.get("since")
+    return datetime.fromisoformat(since) if since else run.starting_at or run.placed_at
 
 
 def _reconcile_stray(run_id: int, container: containers.Container, follower: Follower) -> None:

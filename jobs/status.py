@@ -14,7 +14,7 @@ from jobs.looks import state_look
 from jobs.models import AllocationSlot, Job, Run
 from jobs.states import ENDED, LIVE, WAITING, JobState, RunState
 
-VOLATILE = ("server_time", "log", "progress", "place")  # what changes without the shape of the page changing
+VOLATILE = ("server_time", "log", "progress", "place", "headline")  # they change without the page's shape changing
 
 
 def status(job: Job, reader: Any) -> dict[str, Any]:
@@ -27,9 +27,10 @@ def status(job: Job, reader: Any) -> dict[str, Any]:
     said = summary(job, run, reader)
     said |= {
         "actions": actions(job, reader), "gpus_granted": granted_gpus(run),
-        "warnings": [wording.warning(found) for found in run.warnings] if run and job.state in LIVE else [],
+        "warnings": [wording.warning(found) for found in _warnings(run)] if run and job.state in LIVE else [],
     }  # fmt: skip
-    version = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+    steady = {name: value for name, value in said.items() if name not in VOLATILE}
+    version = hashlib.sha256(json.dumps(steady, sort_keys=True).encode()).hexdigest()[:12]
     return said | {
         "version": version, "server_time": time.time(), "log": log_head(run), "progress": _progress(job, run),
         "place": place(job),
@@ -47,6 +48,14 @@ def current_run(job: Job) -> Run | None:
     return job.runs.select_related("node", "wish_by").order_by("-number").first()
 
 
+def _warnings(run: Run) -> list[dict[str, Any]]:
+    """Those of the run, and that its host is silent, which only the others can say."""
+    node, found = run.node, list(run.warnings)
+    if node.last_seen is None or node.is_alive():
+        return found
+    return [*found, {"code": "HOST_SILENT", "node": node.name, "since": node.last_seen.isoformat()}]
+
+
 def _what(job: Job) -> dict[str, Any]:
     return {
         "id": job.pk, "name": job.name, "owner": job.owner.username, "team": job.team.name, "image": job.image,
@@ -58,12 +67,10 @@ def _what(job: Job) -> dict[str, Any]:
 
 def _now(job: Job, run: Run | None, reader: Any) -> dict[str, Any]:
     look = state_look(job.state)
-    starting = job.state in (JobState.PLACED, JobState.STARTING)
     return {
         "state": job.state, "state_label": look.label, "icon": look.icon, "tone": look.tone,
         "is_waiting": job.state in WAITING, "is_live": job.state in LIVE, "is_ended": job.state in ENDED,
-        # While it starts, the sentence is its progress, which is said beside.
-        "headline": look.label if starting else wording.headline(job, run, reader=reader.username),
+        "headline": wording.headline(job, run, reader=reader.username),
         "reasons": _reasons(job, reader) if job.state in WAITING else [],
         "held_by_user": job.held_by_user, "held_by_admin": job.held_by_admin,
         "wish": run.wish if run and job.state in LIVE else "", "requeues": job.requeues,
@@ -76,11 +83,11 @@ def _reasons(job: Job, reader: Any) -> list[str]:
 
 
 def _times(job: Job, run: Run | None) -> dict[str, Any]:
-    live = run if run and job.state in LIVE else None
+    deadline, stopping_at = (run.deadline, run.stopping_at) if run and job.state in LIVE else (None, None)
     return {
         "created_at": iso(job.created_at), "queued_at": iso(job.queued_at), "start_after": iso(job.start_after),
-        "started_at": iso(job.started_at), "ended_at": iso(job.ended_at), "deadline": iso(live and live.deadline),
-        "stopping_at": iso(live and live.stopping_at),
+        "started_at": iso(job.started_at), "ended_at": iso(job.ended_at), "deadline": iso(deadline),
+        "stopping_at": iso(stopping_at),
     }  # fmt: skip
 
 
@@ -163,7 +170,9 @@ def place(job: Job) -> dict[str, Any] | None:
         return None
     places, length = board.places([job.pk])
     position = places.get(job.pk)
-    return position and {"position": position, "length": length, "text": wording.place(position, length)}
+    if position is None:
+        return None
+    return {"position": position, "length": length, "text": wording.place(position, length)}
 
 
 def elapsed_share(run: Run | None, now: datetime | None = None) -> int | None:

@@ -4,6 +4,7 @@ The order is: move the state, then send the signal. A signal that meets nobody l
 """
 
 import logging
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -14,6 +15,7 @@ from jobs import containers
 from jobs.control import wish
 from jobs.models import Run
 from jobs.states import RunState, Wish
+from jobs.watch import warn
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +40,8 @@ def _signal(run: Run, signal: str) -> None:
         log.warning("run %d: %s not delivered: %s", run.pk, signal, error)
 
 
-def enforce_time_limits(now: datetime) -> None:
-    """Raise the wish TIME_LIMIT on each run of this node that is past its deadline, and grant waiting wishes."""
+def enforce_time_limits(now: datetime, stop: Callable[[int], None]) -> None:
+    """Raise the wish TIME_LIMIT on each run of this node that is past its deadline; `stop` runs whose wish waits."""
     running = Run.objects.filter(node__name=settings.NODE_NAME, state=RunState.RUNNING).select_related("job", "node")
     for run in running.filter(deadline__lt=now).exclude(wish__in=[Wish.TIME_LIMIT, Wish.CANCEL]):
         wish(run, Wish.TIME_LIMIT)
@@ -48,8 +50,8 @@ def enforce_time_limits(now: datetime) -> None:
         stop(pk)
 
 
-def end_grace(now: datetime) -> None:
-    """Send SIGKILL to each run of this node whose grace is over; warn of one that not even that has ended."""
+def end_grace(now: datetime, kill: Callable[[int], None]) -> None:
+    """`kill` each run of this node whose grace is over; warn of one that not even that has ended."""
     stopping = Run.objects.filter(node__name=settings.NODE_NAME, state=RunState.STOPPING).select_related("job")
     for run in stopping:
         assert run.stopping_at is not None
@@ -57,25 +59,22 @@ def end_grace(now: datetime) -> None:
         if over >= settings.KILL_STUCK_AFTER:
             _warn_of_stuck(run)
         if over >= 0:
-            _kill(run)
+            if not run.events.filter(kind="SIGNALLED", params__signal="SIGKILL").exists():
+                run.job.note("SIGNALLED", run=run, signal="SIGKILL")
+            kill(run.pk)
 
 
-def _kill(run: Run) -> None:
-    codes = [warning["code"] for warning in run.warnings]
-    if "KILLED" not in codes:
-        run.warnings = [*run.warnings, {"code": "KILLED"}]
-        run.save(update_fields=["warnings"])
-        run.job.note("SIGNALLED", run=run, signal="SIGKILL")
-    _signal(run, "SIGKILL")
+def kill(run_id: int) -> None:
+    """Send SIGKILL to the container of a run that is STOPPING, which may take a while."""
+    run = Run.objects.filter(pk=run_id, state=RunState.STOPPING).first()
+    if run is not None:
+        _signal(run, "SIGKILL")
 
 
 def _warn_of_stuck(run: Run) -> None:
     """A container that outlives SIGKILL hangs in the driver: its GPUs are held, and kept from others."""
-    if any(warning["code"] == "KILL_STUCK" for warning in run.warnings):
+    if not warn(run, "KILL_STUCK"):
         return
-    run.warnings = [*run.warnings, {"code": "KILL_STUCK"}]
-    run.save(update_fields=["warnings"])
-    run.job.note("WARNED", run=run, code="KILL_STUCK")
     GPU.objects.filter(uuid__in=run.gpu_uuids, quarantine_reason="").update(
         quarantine_reason=f"job {run.job_id} could not be killed"
     )

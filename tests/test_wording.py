@@ -27,6 +27,7 @@ WAIT_PARAMS = {
     "NODES_SILENT": {"nodes": ["a", "b"]},
     "NODES_CORDONED": {"nodes": ["a"]},
     "DRIVER": {"node": "a", "status": "driver_mismatch"},
+    "ENGINE": {"node": "a", "message": "the Docker engine does not answer"},
     "NO_GPU_MODEL": {"model": "H100", "models": ["A100"]},
     "NO_GPU_MEMORY": {"asked_mib": 81920, "most_mib": 40960},
     "TOO_LARGE_GPUS": {"asked": 8, "most": 4, "node": "a"},
@@ -78,6 +79,7 @@ PROGRESS_PARAMS = {
 WARNING_PARAMS = {
     "GPU_LOST": {"uuid": "GPU-12345678-9"},
     "OUTSIDER": {"uuid": "GPU-12345678-9", "by": "mallory"},
+    "GRANT_MISMATCH": {"got": ["GPU-1"]},
     "KILL_STUCK": {},
     "NOT_VERIFIED": {},
     "HOST_SILENT": {"node": "a", "since": "2026-11-30T20:00:00+00:00"},

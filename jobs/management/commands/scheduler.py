@@ -30,6 +30,7 @@ def _passes() -> None:
         try:
             dispatch.run_pass()
             dispatch.resend_lost_starts(timezone.now())
+            dispatch.take_back_unbegun(timezone.now())
         except DatabaseError as error:
             log.warning("a pass failed, the next one comes: %s", error)
         except Exception:

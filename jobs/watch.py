@@ -1,0 +1,62 @@
+"""Warn the owners of live runs of what befalls their GPUs: lost by the driver, or used by somebody from outside."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from gpus.models import GPU
+from jobs.models import AllocationSlot, Run
+from jobs.states import LIVE_RUNS
+
+LOST = (GPU.Health.LOST, GPU.Health.MISSING)
+
+
+def watch_gpus(node_name: str) -> None:
+    """Compare the live runs of a node with its GPUs. Stops nobody: what is found becomes a warning on the run."""
+    troubled = Q(gpu__health__in=LOST) | Q(gpu__busy_outside_since__isnull=False)
+    slots = AllocationSlot.objects.filter(
+        troubled, released_at=None, allocation__node__name=node_name, allocation__run__state__in=LIVE_RUNS
+    )
+    for slot in slots.select_related("gpu", "allocation__run__job"):
+        for found in _troubles(slot.gpu):
+            warn(slot.allocation.run, **found)
+
+
+def has_lost_gpu(run: Run) -> bool:
+    """Whether the driver has lost one of the run's GPUs, at some time or just now."""
+    return any(warning["code"] == "GPU_LOST" for warning in run.warnings) or (
+        AllocationSlot.objects.filter(allocation__run=run, gpu__health__in=LOST).exists()
+    )
+
+
+def warn(run: Run, code: str, **params: Any) -> bool:
+    """Add a warning to the run, with its event, once per code and GPU. False when it is there already."""
+    with transaction.atomic():
+        known = Run.objects.select_for_update().values_list("warnings", flat=True).get(pk=run.pk)
+        if any(_key(warning) == (code, params.get("uuid")) for warning in known):
+            return False
+        run.warnings = [*known, {"code": code, **params}]
+        run.save(update_fields=["warnings"])
+        run.job.note("WARNED", run=run, code=code, **params)
+    return True
+
+
+def _key(warning: Mapping[str, Any]) -> tuple[str, str | None]:
+    return warning["code"], warning.get("uuid")
+
+
+def _troubles(gpu: GPU) -> Iterator[dict[str, Any]]:
+    if gpu.health in LOST:
+        yield {"code": "GPU_LOST", "uuid": gpu.uuid}
+    if gpu.busy_outside_since is not None:
+        yield {"code": "OUTSIDER", "uuid": gpu.uuid, "by": ", ".join(dict.fromkeys(map(_who, gpu.outsiders)))}
+
+
+def _who(outsider: Mapping[str, Any]) -> str:
+    """User name and process id, as far as the host told them; the command line is nobody else's business."""
+    pid = outsider.get("pid")
+    if pid is None:
+        return ""
+    return f"{outsider['user']} ({pid})" if outsider.get("user") else f"({pid})"
