@@ -7,11 +7,13 @@ Needs root. Several may run at once: each is a host of its own.
 
 import contextlib
 import functools
+import json
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +140,13 @@ class Engine:
     def restart(self) -> None:
         self.stop()
         self.start()
+
+    def configure(self, **options: object) -> None:
+        """Give the running engine this daemon.json, of which it takes what it can without a restart."""
+        assert self._process
+        (self.root / "daemon.json").write_text(json.dumps(options))
+        self._process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)  # it tells nobody when it is done
 
     def remove(self) -> None:
         """Stop everything and leave nothing behind: no process, no mount, no bridge, no file."""
