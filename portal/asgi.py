@@ -1,6 +1,7 @@
 """The web process: Django for HTTP, Channels for WebSockets."""
 
 import os
+from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
@@ -14,7 +15,7 @@ from portal.routing import websocket_urlpatterns
 from portal.sockets import OriginChecked
 from portal.tokens import BearerAuth
 
-_sockets = URLRouter(websocket_urlpatterns)
+_sockets: Any = URLRouter(websocket_urlpatterns)
 application = ProtocolTypeRouter(
     {"http": _http, "websocket": BearerAuth(_sockets, browsers=OriginChecked(AuthMiddlewareStack(_sockets)))}
 )

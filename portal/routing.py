@@ -1,5 +1,7 @@
 """Every socket of the product. Authorisation is in `LiveSocket.connect` and each consumer's `may_see`."""
 
+from typing import Any
+
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.urls import path, re_path
 
@@ -14,9 +16,14 @@ class NoSuchSocket(AsyncWebsocketConsumer):
         await self.close()
 
 
-websocket_urlpatterns = [
-    path("ws/jobs/<int:pk>/", JobSocket.as_asgi()),
-    path("ws/gpus/", GpusSocket.as_asgi()),
-    path("ws/changes/", ChangesSocket.as_asgi()),
-    re_path(r"", NoSuchSocket.as_asgi()),
+def _app(socket: type[AsyncWebsocketConsumer]) -> Any:
+    """The socket as what `path` takes; django-stubs know only of views there."""
+    return socket.as_asgi()
+
+
+websocket_urlpatterns: list[Any] = [
+    path("ws/jobs/<int:pk>/", _app(JobSocket)),
+    path("ws/gpus/", _app(GpusSocket)),
+    path("ws/changes/", _app(ChangesSocket)),
+    re_path(r"", _app(NoSuchSocket)),
 ]

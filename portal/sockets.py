@@ -230,16 +230,16 @@ def _session_holds(user_id: int, session_key: str | None) -> bool:
     return constant_time_compare(store.get(HASH_SESSION_KEY, ""), user.get_session_auth_hash())
 
 
-def _header(scope: dict[str, Any], name: bytes) -> str:
+def _header(scope: Any, name: bytes) -> str:
     return str(dict(scope["headers"]).get(name, b"").decode("latin-1"))
 
 
-def _cookie(scope: dict[str, Any], name: str) -> str:
+def _cookie(scope: Any, name: str) -> str:
     found = SimpleCookie(_header(scope, b"cookie")).get(name)
     return found.value if found else ""
 
 
-def _language(scope: dict[str, Any]) -> str:
+def _language(scope: Any) -> str:
     """The reader's language as pages choose it: this browser's choice, the person's, what the browser prefers."""
     candidates = [_cookie(scope, settings.LANGUAGE_COOKIE_NAME), getattr(scope["user"], "language", "")]
     candidates += [part.partition(";")[0].strip() for part in _header(scope, b"accept-language").split(",")]
@@ -249,7 +249,7 @@ def _language(scope: dict[str, Any]) -> str:
     return str(settings.LANGUAGE_CODE)
 
 
-def _zone(scope: dict[str, Any]) -> ZoneInfo | None:
+def _zone(scope: Any) -> ZoneInfo | None:
     """The browser's zone, as pages know it; None: the installation's."""
     zone = _cookie(scope, ZONE_COOKIE)
     return ZoneInfo(zone) if zone in available_timezones() else None

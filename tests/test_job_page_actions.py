@@ -31,7 +31,9 @@ def _post(user: Any, job: Job, action: str, **data: str) -> str:
     return str(answer.headers["Location"])
 
 
-@pytest.mark.parametrize(("who", "reason"), [("alice", EndReason.STOPPED_BY_USER), ("lead", EndReason.STOPPED_BY_ADMIN)])
+@pytest.mark.parametrize(
+    ("who", "reason"), [("alice", EndReason.STOPPED_BY_USER), ("lead", EndReason.STOPPED_BY_ADMIN)]
+)
 def test_a_waiting_job_is_cancelled_at_once(cast: dict[str, Any], who: str, reason: EndReason) -> None:
     _post(cast[who], cast["job"], "cancel")
     cast["job"].refresh_from_db()

@@ -9,6 +9,7 @@ from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from portal.jswords import words
 
@@ -51,9 +52,14 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     whole = max(0, int(seconds))
-    parts = ((_("d"), 86400), (_("h"), 3600), (_("min"), 60), (_("s"), 1))
+    parts = (
+        (pgettext("unit", "d"), 86400),
+        (pgettext("unit", "h"), 3600),
+        (pgettext("unit", "min"), 60),
+        (pgettext("unit", "s"), 1),
+    )
     first = next((i for i, (_unit, size) in enumerate(parts) if whole >= size), 3)
-    said = []
+    said: list[str] = []
     for unit, size in parts[first : first + 2]:
         amount, whole = divmod(whole, size)
         if amount or not said:

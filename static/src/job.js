@@ -37,7 +37,7 @@ function setStatus(status) {
   log.setState(status);
   if (status.log) log.setHead(status.log);
   bind("place", status.place?.text);
-  bind("sentence", status.progress?.text);
+  bind("sentence", status.headline);
   setProgress(status.progress);
   if (status.version !== version) refresh();
 }
@@ -150,6 +150,10 @@ function tabs() {
     if (event.target.id === "tab-files") { filesAreOld = true; loadFiles(); }
   });
   if (named) Tab.getOrCreateInstance(named).show();
+  addEventListener("hashchange", () => {
+    const tab = document.getElementById(`tab-${location.hash.slice(1)}`);
+    if (tab) Tab.getOrCreateInstance(tab).show();
+  });
 }
 
 log.setState(page.status);
