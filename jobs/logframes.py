@@ -8,6 +8,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 HEADER = 8
 STDOUT, STDERR = 1, 2
@@ -111,6 +112,7 @@ class Repair:
     """
 
     def __init__(self) -> None:
+        self.first_stamp = b""  # of the first record
         self._owed = {STDOUT: False, STDERR: False}
         self._in_long_line = {STDOUT: False, STDERR: False}
 
@@ -119,12 +121,20 @@ class Repair:
         stamp = _STAMP.match(record)
         if stamp is None:
             raise NotFrames(f"a record without its time stamp: {record[:200]!r}")
+        self.first_stamp = self.first_stamp or stamp[0]
         text = record[stamp.end() :]
         before = b"\n" if self._owed[stream] else b""
         piece = len(text) == ENGINE_LINE and not text.endswith(b"\n")
         self._owed[stream] = not piece and not text.endswith(b"\n")
         self._in_long_line[stream] = piece or (self._owed[stream] and self._in_long_line[stream] and not before)
         return before + text
+
+    @property
+    def began(self) -> datetime | None:
+        """When the first record was made, to the second below; None without any."""
+        if not self.first_stamp:
+            return None
+        return datetime.fromisoformat((self.first_stamp[:19] + self.first_stamp[29:-1]).decode())
 
     @property
     def uncertain(self) -> frozenset[int]:

@@ -34,12 +34,14 @@ from jobs.spool import WHOLE, Piece, Spool
 log = logging.getLogger(__name__)
 
 _BATCH = 1 << 16
+_CLOCK_SLACK = 2.0  # seconds between the engine's stamp of the first byte and its coming here; never so long
 
 # Why bytes are not recorded: `reason` in Run.log_holes.
 GONE = "CONTAINER_GONE"
 UNREADABLE = "ENGINE_LOG_UNREADABLE"
 MISMATCH = "ENGINE_LOG_INCOMPLETE"
 ENGINE_DIED = "ENGINE_DIED"
+CAPPED = "ENGINE_LOG_CAPPED"
 LAST_NEWLINE = "LAST_NEWLINE_UNKNOWN"
 
 Hole = dict[str, Any]  # stream (None: either), offset in the log, length (None: unknown), reason
@@ -149,10 +151,19 @@ class _Mending:
             log.warning("the engine's log of run %s can't be read: %s", self._spool.run_id, error)
             self._why = GONE if isinstance(error, EngineRefused) and error.status == 404 else UNREADABLE
             return None
+        if self._was_capped(repair):
+            self._why = CAPPED
+            return None
         piece = Piece(path)
         for stream in repair.uncertain:
             self._settle_last_newline(piece, container_id, stream)
         return piece
+
+    def _was_capped(self, repair: Repair) -> bool:
+        """Whether the log begins later than the output did: it reached its size, and the engine began it anew."""
+        if repair.began is None or not sum(self._first_lengths.values()):
+            return False
+        return repair.began.timestamp() > self._spool.first_byte_at() + _CLOCK_SLACK
 
     def _settle_last_newline(self, log_piece: Piece, container_id: str, stream: int) -> None:
         """The reading dropped the last newline of this stream, if there was one: find out."""

@@ -83,6 +83,15 @@ class Spool:
     def is_full(self) -> bool:
         return self.kept >= self.limit
 
+    def note_first_byte(self) -> None:
+        """Keep the time: it tells a log that begins there from one of which the engine threw the beginning away."""
+        with contextlib.suppress(OSError):
+            os.utime(self.directory / "container")
+
+    def first_byte_at(self) -> float:
+        """When the first byte came, in seconds of the epoch; before it did, when the spool was made."""
+        return (self.directory / "container").stat().st_mtime
+
     def drop(self, count: int) -> None:
         """Count payload bytes past the limit, and note the count now and then."""
         self.dropped += count
@@ -162,6 +171,8 @@ class PieceWriter:
         if self._deframer.broken:
             return  # no frames: the piece stays as it was, never seen to end properly
         length = sum(stop - start for _, start, stop in slices)
+        if not self._spool.kept:
+            self._spool.note_first_byte()
         room = self._spool.limit - self._spool.kept
         if length <= room:
             self._spool.kept += length

@@ -1,8 +1,13 @@
 """Every byte a container prints is stored, in order of arrival, whatever it is and however it ends."""
 
 import collections
+import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pytest_django.fixtures import SettingsWrapper
+from redis.client import PubSub
 
 from jobs import containers_logs, logstore
 from jobs.follow import Follower
@@ -12,12 +17,15 @@ from tests.rigs import logs
 from tests.rigs.engine import Engine
 from tests.rigs.logs import Container
 from tests.rigs.processes import wait_until
+from tests.rigs.redis import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def follower(engine: Engine, redis_server: object, tmp_path: object, settings: object) -> collections.abc.Iterator[Follower]:
+def follower(
+    engine: Engine, redis_server: RedisServer, tmp_path: Path, settings: SettingsWrapper
+) -> Iterator[Follower]:
     settings.SPOOL_DIR = tmp_path
     with logs.running_follower() as running:
         yield running
@@ -63,7 +71,9 @@ def test_each_redraw_of_a_progress_bar_arrives_at_once(engine: Engine, follower:
     assert container.end(follower) == b"\r10%\r20%\r30%\r40%\r50%\n"
 
 
-def test_a_silent_job_is_not_ended_by_a_client_timeout(engine: Engine, follower: Follower, settings: object) -> None:
+def test_a_silent_job_is_not_ended_by_a_client_timeout(
+    engine: Engine, follower: Follower, settings: SettingsWrapper
+) -> None:
     """docker/docker-py#2166, #931: a job was marked finished after a minute of silence."""
     settings.ENGINE_TIMEOUT = 1
     container = Container(engine, "sleep 4; echo end; exit 4")
@@ -88,7 +98,7 @@ def test_what_a_handler_prints_on_stop_is_kept(engine: Engine, follower: Followe
 
 
 def test_binary_output_of_both_streams_is_stored_byte_for_byte(engine: Engine, follower: Follower) -> None:
-    """moby/moby#13057-like: NUL, invalid UTF-8, no newline for long; the engine's own log is the witness."""
+    """NUL and invalid UTF-8 are bytes like others; the engine's own log is the witness."""
     script = "head -c 3000000 /dev/urandom & head -c 2000000 /dev/urandom >&2 & wait"
     container = Container(engine, script)
     assert container.attach()
@@ -154,12 +164,14 @@ def test_asking_to_attach_twice_attaches_once(engine: Engine, follower: Follower
     assert container.end(follower) == b"once\n"
 
 
-def test_nobody_answers_without_an_agent(engine: Engine, settings: object, tmp_path: object) -> None:
+def test_nobody_answers_without_an_agent(engine: Engine, settings: SettingsWrapper, tmp_path: Path) -> None:
     settings.SPOOL_DIR = tmp_path
     assert not Container(engine, "true").attach()
 
 
-def test_history_and_live_part_join_without_a_gap(engine: Engine, follower: Follower, settings: object) -> None:
+def test_history_and_live_part_join_without_a_gap(
+    engine: Engine, follower: Follower, settings: SettingsWrapper
+) -> None:
     """ansible/awx#13059: a page opened mid-run lacked a block in the middle."""
     settings.LOG_SEGMENT_BYTES = 1000
     container = Container(engine, "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo n=$i; usleep 300; done")
@@ -177,7 +189,7 @@ def test_history_and_live_part_join_without_a_gap(engine: Engine, follower: Foll
 
 
 def test_news_tell_of_growth_and_of_the_end(
-    engine: Engine, follower: Follower, redis_server: object, settings: object
+    engine: Engine, follower: Follower, redis_server: RedisServer, settings: SettingsWrapper
 ) -> None:
     container = Container(engine, "echo one; sleep 0.5; echo two")
     with live.connection().pubsub() as heard:
@@ -190,9 +202,7 @@ def test_news_tell_of_growth_and_of_the_end(
     assert ends[-1] == {"generation": 0, "end": 8, "complete": True}
 
 
-def _gather(heard: object, run_id: int, news: list[dict[str, object]]) -> bool:
-    import json
-
+def _gather(heard: PubSub, run_id: int, news: list[dict[str, object]]) -> bool:
     message = heard.get_message(timeout=0.2)
     if message and message["type"] == "pmessage" and message["channel"].decode().endswith(live.log_topic(run_id)):
         news.append(json.loads(message["data"]))

@@ -1,14 +1,18 @@
-"""Agents are killed, Redis and the database fail, disks fill, engines restart: the log is whole, or says what it lacks."""
+"""Agents are killed, Redis, the database and engines fail, disks fill: the log is whole, or says what it lacks."""
 
 import collections
+import itertools
 import os
 import re
 import signal
 import sqlite3
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from django.db import connection
+from pytest_django.fixtures import SettingsWrapper
 
 from jobs import logstore, tail
 from jobs.follow import AnotherAgent, Follower
@@ -17,21 +21,22 @@ from tests.rigs import logs
 from tests.rigs.engine import Engine, running_engine
 from tests.rigs.logs import Container
 from tests.rigs.processes import wait_until
+from tests.rigs.redis import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 RECOVERING = b"[output being recovered]"
-UNTIL_TERM = "trap end=1 TERM; while [ -z \"$end\" ]; do {0}; done; wait; printf END"
+UNTIL_TERM = 'trap end=1 TERM; while [ -z "$end" ]; do {0}; done; wait; printf END'
 
 
 @pytest.fixture
-def spool(redis_server: object, tmp_path: object, settings: object) -> object:
+def spool(redis_server: RedisServer, tmp_path: Path, settings: SettingsWrapper) -> Path:
     settings.SPOOL_DIR = tmp_path
     return tmp_path
 
 
 @pytest.fixture
-def follower(spool: object, engine: Engine) -> collections.abc.Iterator[Follower]:
+def follower(spool: Path, engine: Engine) -> Iterator[Follower]:
     with logs.running_follower() as running:
         yield running
 
@@ -57,7 +62,7 @@ def killed_twice(container: Container, agent: logs.AgentProcess) -> bytes:
     return shown
 
 
-def test_an_agent_killed_in_mid_log_leaves_no_hole(engine: Engine, spool: object) -> None:
+def test_an_agent_killed_in_mid_log_leaves_no_hole(engine: Engine, spool: Path) -> None:
     """gliderlabs/logspout#244, amir20/dozzle#2783: a restart doubled lines, or lost some."""
     container = Container(engine, "i=0; " + UNTIL_TERM.format("i=$((i+1)); echo n=$i; usleep 1000"))
     with logs.running_agent(engine, TZ="Asia/Kathmandu", LOG_SEGMENT_BYTES="2000") as agent:
@@ -69,7 +74,7 @@ def test_an_agent_killed_in_mid_log_leaves_no_hole(engine: Engine, spool: object
 
 
 @pytest.mark.parametrize("stream", [1, 2], ids=["stdout", "stderr"])
-def test_binary_output_has_the_same_hash_after_kills(engine: Engine, spool: object, stream: int) -> None:
+def test_binary_output_has_the_same_hash_after_kills(engine: Engine, spool: Path, stream: int) -> None:
     """The witness is the engine's own log."""
     redirect = "" if stream == 1 else "exec >&2; "
     container = Container(engine, redirect + UNTIL_TERM.format("head -c 200000 /dev/urandom; usleep 50000"))
@@ -80,7 +85,7 @@ def test_binary_output_has_the_same_hash_after_kills(engine: Engine, spool: obje
     assert logs.digest(logs.stored(container.run)) == logs.digest(witness)
 
 
-def test_two_binary_streams_lose_nothing_over_kills(engine: Engine, spool: object) -> None:
+def test_two_binary_streams_lose_nothing_over_kills(engine: Engine, spool: Path) -> None:
     """One of them without a single newline."""
     step = "head -c 100000 /dev/urandom & head -c 100000 /dev/urandom | tr -d '\\n' >&2 & usleep 50000"
     container = Container(engine, UNTIL_TERM.format(step))
@@ -92,7 +97,7 @@ def test_two_binary_streams_lose_nothing_over_kills(engine: Engine, spool: objec
     assert collections.Counter(log) == collections.Counter(witness[1]) + collections.Counter(witness[2])
 
 
-def test_a_container_that_ends_while_no_agent_is_there_has_its_log(engine: Engine, spool: object) -> None:
+def test_a_container_that_ends_while_no_agent_is_there_has_its_log(engine: Engine, spool: Path) -> None:
     """Also its last line, too long for one record, with and without the newline that the engine's reading drops."""
     for ending in ("echo", "true"):
         long_line = f"echo seen; sleep 0.5; head -c 40000 /dev/zero | tr '\\0' x; {ending}; printf unseen >&2"
@@ -134,7 +139,7 @@ def test_a_run_whose_spool_is_missing_is_read_from_the_engine(engine: Engine, fo
     assert container.run.log_generation == 0
 
 
-def test_what_nobody_has_is_marked(engine: Engine, spool: object) -> None:
+def test_what_nobody_has_is_marked(engine: Engine, spool: Path) -> None:
     container = Container(engine, "echo seen; sleep 60")
     with logs.running_agent(engine) as agent:
         assert container.attach()
@@ -146,6 +151,26 @@ def test_what_nobody_has_is_marked(engine: Engine, spool: object) -> None:
     assert logs.stored(container.run) == b"seen\n[some bytes not recorded]\n"
     container.run.refresh_from_db()
     assert container.run.log_holes == [{"stream": None, "offset": 5, "length": None, "reason": "CONTAINER_GONE"}]
+
+
+def test_an_engine_log_that_began_anew_is_not_joined(
+    engine: Engine, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """moby/moby#37646: with its log full the engine throws it away; what repeats would be joined wrongly in silence."""
+    small = {"Type": "local", "Config": {"max-size": "100k", "max-file": "1", "compress": "false"}}
+    monkeypatch.setattr("jobs.containers_logs.log_config", lambda: small)
+    container = Container(engine, "yes | head -n 3; sleep 4; yes | head -n 9000; sleep 1; exit 0")
+    with logs.running_agent(engine) as agent:
+        assert container.attach()
+        container.start()
+        logs.wait_for_log(container.run, b"y\ny\ny\n")
+        agent.kill()
+        container.wait()
+        agent.start()
+        assert agent.call("finish", container.run.pk, container.id, 10) == "ok"
+    assert logs.stored(container.run) == b"y\ny\ny\n[some bytes not recorded]\n"
+    container.run.refresh_from_db()
+    assert [hole["reason"] for hole in container.run.log_holes] == ["ENGINE_LOG_CAPPED"]
 
 
 def test_a_run_without_container_has_an_empty_log(engine: Engine, follower: Follower) -> None:
@@ -163,7 +188,9 @@ def test_only_one_agent_has_the_spool(engine: Engine, follower: Follower) -> Non
 # --- the engine ---
 
 
-def test_an_engine_restarted_under_a_running_container_leaves_no_hole(redis_server: object, spool: object, settings: object) -> None:
+def test_an_engine_restarted_under_a_running_container_leaves_no_hole(
+    redis_server: RedisServer, spool: Path, settings: SettingsWrapper
+) -> None:
     """M14: with live-restore the stream ends quietly and the job goes on."""
     with running_engine(live_restore=True) as engine:
         settings.DOCKER_HOST = engine.url
@@ -180,7 +207,9 @@ def test_an_engine_restarted_under_a_running_container_leaves_no_hole(redis_serv
     assert container.run.log_holes == []
 
 
-def test_an_engine_that_crashed_leaves_a_whole_or_marked_log(redis_server: object, spool: object, settings: object) -> None:
+def test_an_engine_that_crashed_leaves_a_whole_or_marked_log(
+    redis_server: RedisServer, spool: Path, settings: SettingsWrapper
+) -> None:
     with running_engine(live_restore=True) as engine:
         settings.DOCKER_HOST = engine.url
         with logs.running_follower() as follower:
@@ -195,13 +224,14 @@ def test_an_engine_that_crashed_leaves_a_whole_or_marked_log(redis_server: objec
             log = container.end(follower)
     expected = b"".join(b"part %d\n" % i for i in range(1, 61))
     assert log == expected or (b"not recorded" in log and container.run.log_holes)
-    assert log.startswith(b"part 1\npart 2\npart 3\n") and log.endswith(b"part 60\n")
+    assert log.startswith(b"part 1\npart 2\npart 3\n")
+    assert log.endswith(b"part 60\n")
 
 
 # --- Redis and the database ---
 
 
-def test_a_flushed_redis_loses_nothing(engine: Engine, follower: Follower, redis_server: object) -> None:
+def test_a_flushed_redis_loses_nothing(engine: Engine, follower: Follower, redis_server: RedisServer) -> None:
     """What the tail held is in a segment at once, and readers go on without a gap."""
     container = Container(engine, "for i in $(seq 1 40); do echo line $i; sleep 0.05; done")
     assert container.attach()
@@ -215,10 +245,12 @@ def test_a_flushed_redis_loses_nothing(engine: Engine, follower: Follower, redis
 
 
 def test_a_redis_that_is_down_stops_no_job_and_loses_nothing(
-    engine: Engine, follower: Follower, redis_server: object
+    engine: Engine, follower: Follower, redis_server: RedisServer
 ) -> None:
     """moby/moby#22502, docker/compose#6018: an unread attach stream freezes the job."""
-    container = Container(engine, "for i in $(seq 1 30); do head -c 100000 /dev/zero | tr '\\0' x; echo $i; sleep 0.1; done")
+    container = Container(
+        engine, "for i in $(seq 1 30); do head -c 100000 /dev/zero | tr '\\0' x; echo $i; sleep 0.1; done"
+    )
     assert container.attach()
     container.start()
     logs.wait_for_log(container.run, b"x1\n")
@@ -231,7 +263,9 @@ def test_a_redis_that_is_down_stops_no_job_and_loses_nothing(
     assert container.end(follower) == b"".join(b"x" * 100000 + b"%d\n" % i for i in range(1, 31))
 
 
-def test_a_locked_database_stops_no_job_and_the_log_catches_up(engine: Engine, follower: Follower, settings: object) -> None:
+def test_a_locked_database_stops_no_job_and_the_log_catches_up(
+    engine: Engine, follower: Follower, settings: SettingsWrapper
+) -> None:
     """moby/moby#22502: with the database blocked, a job that prints 1 MB/s goes on at its own pace."""
     if connection.vendor != "sqlite":
         pytest.skip("a lock on the whole database is SQLite's")
@@ -247,16 +281,18 @@ def test_a_locked_database_stops_no_job_and_the_log_catches_up(engine: Engine, f
     locker.execute("ROLLBACK")
     container.wait()
     log = container.end(follower)
-    times = sorted(int(line) for line in re.findall(rb"^(\d{10})$", log, re.M))
+    times = sorted(int(line) for line in re.findall(rb"^(\d{10})$", log, re.MULTILINE))
     assert re.findall(rb"x(\d+)\n", log) == [b"%d" % i for i in range(1, 41)]
-    assert max(after - before for before, after in zip(times, times[1:], strict=False)) <= 2
+    assert max(after - before for before, after in itertools.pairwise(times)) <= 2
 
 
 # --- limits ---
 
 
-def test_a_flood_ends_at_the_limit_with_a_visible_line(engine: Engine, follower: Follower, settings: object) -> None:
-    """moby/moby#8911, travis-ci/travis-ci#1382: a flood filled the disk. The job goes on, spool and storage do not grow."""
+def test_a_flood_ends_at_the_limit_with_a_visible_line(
+    engine: Engine, follower: Follower, settings: SettingsWrapper
+) -> None:
+    """moby/moby#8911, travis-ci/travis-ci#1382: a flood filled the disk. The job goes on."""
     settings.LOG_LIMIT_BYTES = 1_000_000
     container = Container(engine, "yes | head -c 6000000; echo done > /done; cat /done; exit 5")
     assert container.attach()
@@ -269,7 +305,7 @@ def test_a_flood_ends_at_the_limit_with_a_visible_line(engine: Engine, follower:
     assert container.run.log_dropped_bytes == 5_000_005
 
 
-def test_the_limit_holds_over_a_mended_hole(engine: Engine, spool: object) -> None:
+def test_the_limit_holds_over_a_mended_hole(engine: Engine, spool: Path) -> None:
     container = Container(engine, "seq 1 20000; sleep 1; seq 20001 200000")
     expected = b"".join(b"%d\n" % i for i in range(1, 200001))
     with logs.running_agent(engine, LOG_LIMIT_BYTES="600000") as agent:
@@ -286,7 +322,7 @@ def test_the_limit_holds_over_a_mended_hole(engine: Engine, spool: object) -> No
     assert mark.strip() == b"[log limit reached: %d bytes not kept]" % (len(expected) - 600000)
 
 
-def test_an_agent_killed_after_the_limit_shows_no_hole(engine: Engine, spool: object) -> None:
+def test_an_agent_killed_after_the_limit_shows_no_hole(engine: Engine, spool: Path) -> None:
     container = Container(engine, "seq 1 20000; sleep 1; seq 20001 40000")
     with logs.running_agent(engine, LOG_LIMIT_BYTES="50000") as agent:
         assert container.attach()
@@ -301,7 +337,7 @@ def test_an_agent_killed_after_the_limit_shows_no_hole(engine: Engine, spool: ob
     assert re.fullmatch(rb"\n?\[log limit reached: at least \d+ bytes not kept\]\n", log[50000:])
 
 
-def test_memory_stays_small_in_a_flood_without_newlines(engine: Engine, spool: object) -> None:
+def test_memory_stays_small_in_a_flood_without_newlines(engine: Engine, spool: Path) -> None:
     """dfinity/icp-cli#679: worker memory grew with the line."""
     container = Container(engine, "yes x | tr -d '\\n' | head -c 60000000")
     with logs.running_agent(engine) as agent:
@@ -315,7 +351,9 @@ def test_memory_stays_small_in_a_flood_without_newlines(engine: Engine, spool: o
     assert container.run.log_bytes == 60000000
 
 
-def test_a_full_disk_holds_the_job_and_loses_nothing(engine: Engine, redis_server: object, tmp_path: object, settings: object) -> None:
+def test_a_full_disk_holds_the_job_and_loses_nothing(
+    engine: Engine, redis_server: RedisServer, tmp_path: Path, settings: SettingsWrapper
+) -> None:
     """The descriptors are kept, the trouble is told, and all goes on when there is room."""
     settings.SPOOL_DIR = tmp_path / "small"
     settings.SPOOL_DIR.mkdir()
@@ -340,7 +378,9 @@ def test_a_full_disk_holds_the_job_and_loses_nothing(engine: Engine, redis_serve
 # --- readers ---
 
 
-def test_a_reader_sees_the_stored_part_when_redis_is_down(engine: Engine, follower: Follower, redis_server: object, settings: object) -> None:
+def test_a_reader_sees_the_stored_part_when_redis_is_down(
+    engine: Engine, follower: Follower, redis_server: RedisServer, settings: SettingsWrapper
+) -> None:
     settings.LOG_SEGMENT_BYTES = 10
     container = Container(engine, "echo 0123456789; sleep 1")
     assert container.attach()
@@ -353,7 +393,7 @@ def test_a_reader_sees_the_stored_part_when_redis_is_down(engine: Engine, follow
     follower.finish(container.run.pk, container.id, 10)
 
 
-def test_a_stale_tail_is_never_read_over_a_gap(redis_server: object) -> None:
+def test_a_stale_tail_is_never_read_over_a_gap(redis_server: RedisServer) -> None:
     run = logs.make_run()
     wait_until(lambda: not tail.is_resting(), "Redis asked again")
     tail.push(run.pk, 0, 10, b"0123456789", entries=1)
@@ -364,7 +404,7 @@ def test_a_stale_tail_is_never_read_over_a_gap(redis_server: object) -> None:
         tail.push(run.pk, 0, 30, b"again", entries=3)
 
 
-def test_killing_the_agent_stops_no_container(engine: Engine, spool: object) -> None:
+def test_killing_the_agent_stops_no_container(engine: Engine, spool: Path) -> None:
     """An attach socket that nobody reads would; a closed one does not."""
     container = Container(engine, "seq 1 300000 > /dev/null; seq 1 300000; echo done > /done")
     with logs.running_agent(engine) as agent:

@@ -112,12 +112,14 @@ class AgentProcess:
         assert self._answer() == "ready"
 
     def _answer(self) -> str:
-        assert self._process and self._process.stdout
+        assert self._process
+        assert self._process.stdout
         return self._process.stdout.readline().decode().strip()
 
     def call(self, verb: str, *arguments: Any) -> str:
         """Call a method of the follower; returns "ok" or the error."""
-        assert self._process and self._process.stdin
+        assert self._process
+        assert self._process.stdin
         self._process.stdin.write(json.dumps([verb, *arguments]).encode() + b"\n")
         self._process.stdin.flush()
         return self._answer()
