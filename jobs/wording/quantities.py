@@ -52,7 +52,7 @@ def place(position: int, total: int) -> str:
 
 def _ordinal(number: int) -> str:
     if (get_language() or "en").startswith("zh"):
-        return f"第 {number}"
+        return f"第 {number} 位"
     suffix = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{suffix}"
 
