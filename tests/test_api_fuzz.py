@@ -8,6 +8,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jobs.models import Cluster
 from portal.models import ApiToken
 from tests import factories
 from tests.rigs.redis import RedisServer
@@ -19,6 +20,7 @@ def described(transactional_db: None, redis_server: RedisServer) -> Iterator[Any
     """The description as a real web process serves it, and the token of alice, who has a job to ask about."""
     alice = factories.make_user("alice", teams=(factories.make_team("vision"),))
     factories.make_run(factories.make_job(alice), factories.make_node("alpha"))
+    Cluster.get()
     secret = ApiToken.issue(alice, name="fuzz", scope="write", expires_at=None)[1]
     headers = {"Authorization": f"Bearer {secret}"}
     with running_web() as web:
