@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import statistics
 import sys
@@ -15,6 +16,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 import django
 
 django.setup()
+logging.getLogger("httpx").setLevel(logging.WARNING)
 
 import docker
 import httpx
