@@ -76,7 +76,7 @@ def _facts(run: Run | None) -> dict[str, Any] | None:
     facts = dict(run.facts)
     facts["memory_mib"] = _mib(facts.get("memory_bytes"))
     facts["shm_mib"] = _mib(facts.get("shm_bytes"))
-    facts["millicpus"] = facts["nano_cpus"] // 1_000_000 if facts.get("nano_cpus") else None
+    facts["cpus"] = wording.cpus(facts["nano_cpus"] / 1_000_000) if facts.get("nano_cpus") else "–"
     return facts
 
 

@@ -168,6 +168,26 @@ def test_what_was_not_verified_says_so(cast: dict[str, Any]) -> None:
     assert "not verified" in _as(cast["alice"]).get(f"/jobs/{cast['job'].pk}/").content.decode()
 
 
+def test_a_job_that_ran_twice_shows_both_runs_and_the_log_of_each(cast: dict[str, Any]) -> None:
+    first = factories.make_run(cast["job"], cast["node"])
+    _print(first, b"first attempt")
+    first.end(RunState.RUNNING, EndReason.PREEMPTED, JobState.QUEUED, now=timezone.now(), exit_code=143)
+    second = factories.make_run(cast["job"], cast["node"])
+    _print(second, b"second")
+    client = _as(cast["alice"])
+    page = client.get(f"/jobs/{cast['job'].pk}/").content.decode()
+    assert 'id="log-run"' in page
+    assert 'id="runs-tab-item" hidden' not in page
+    assert "preempted" in page
+    assert client.get(f"/jobs/{cast['job'].pk}/log?run={first.pk}").content == b"first attempt"
+    assert client.get(f"/jobs/{cast['job'].pk}/log").content == b"second"
+
+
+def test_a_container_of_unknown_limits_has_a_page(cast: dict[str, Any]) -> None:
+    factories.make_run(cast["job"], cast["node"], facts={"image_id": "sha256:1", "nano_cpus": None, "cap_drop": None})
+    assert "sha256:1" in _as(cast["alice"]).get(f"/jobs/{cast['job'].pk}/").content.decode()
+
+
 # --- what users wrote is text ---
 
 

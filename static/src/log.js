@@ -17,7 +17,7 @@ export class LogView {
   #first = true;
   #pending = 0;
   #fetching = false;
-  #wide = null;
+  #chosen = null;
 
   /** `say(message)` sends to the socket; `jobUrl` ends in a slash. */
   constructor(jobUrl, say) {
@@ -34,9 +34,9 @@ export class LogView {
 
   /** The run to show, as `status.log` has it; the newest unless the reader chose another. */
   setHead(head) {
-    if (!head || (this.#wide && head.run !== this.#wide)) return this.#empty();
+    if (!head || (this.#chosen && head.run !== this.#chosen)) return this.#empty();
     const other = !this.#head || head.run !== this.#head.run || head.generation > this.#head.generation;
-    const stale = this.#head && head.run === this.#head.run && head.generation < this.#head.generation;
+    const stale = this.#head && !this.#chosen && (head.run < this.#head.run || (head.run === this.#head.run && head.generation < this.#head.generation));
     if (stale) return;
     this.#head = head;
     if (other) this.#open();
@@ -233,9 +233,9 @@ export class LogView {
   }
 
   async #chooseRun(run) {
-    this.#wide = run;
+    this.#chosen = run;
     const piece = await fetch(`${this.jobUrl}log?run=${run}&start=0&end=0`);
-    if (!piece.ok || run !== this.#wide) return;
+    if (!piece.ok || run !== this.#chosen) return;
     this.#head = null;
     this.#setFollow(true);
     const number = (name) => Number(piece.headers.get(name));
