@@ -4,9 +4,9 @@ import collections
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pytest_django.fixtures import SettingsWrapper
 from redis.client import PubSub
 
 from jobs import containers_logs, logstore
@@ -23,9 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def follower(
-    engine: Engine, redis_server: RedisServer, tmp_path: Path, settings: SettingsWrapper
-) -> Iterator[Follower]:
+def follower(engine: Engine, redis_server: RedisServer, tmp_path: Path, settings: Any) -> Iterator[Follower]:
     settings.SPOOL_DIR = tmp_path
     with logs.running_follower() as running:
         yield running
@@ -71,9 +69,7 @@ def test_each_redraw_of_a_progress_bar_arrives_at_once(engine: Engine, follower:
     assert container.end(follower) == b"\r10%\r20%\r30%\r40%\r50%\n"
 
 
-def test_a_silent_job_is_not_ended_by_a_client_timeout(
-    engine: Engine, follower: Follower, settings: SettingsWrapper
-) -> None:
+def test_a_silent_job_is_not_ended_by_a_client_timeout(engine: Engine, follower: Follower, settings: Any) -> None:
     """docker/docker-py#2166, #931: a job was marked finished after a minute of silence."""
     settings.ENGINE_TIMEOUT = 1
     container = Container(engine, "sleep 4; echo end; exit 4")
@@ -164,14 +160,12 @@ def test_asking_to_attach_twice_attaches_once(engine: Engine, follower: Follower
     assert container.end(follower) == b"once\n"
 
 
-def test_nobody_answers_without_an_agent(engine: Engine, settings: SettingsWrapper, tmp_path: Path) -> None:
+def test_nobody_answers_without_an_agent(engine: Engine, settings: Any, tmp_path: Path) -> None:
     settings.SPOOL_DIR = tmp_path
     assert not Container(engine, "true").attach()
 
 
-def test_history_and_live_part_join_without_a_gap(
-    engine: Engine, follower: Follower, settings: SettingsWrapper
-) -> None:
+def test_history_and_live_part_join_without_a_gap(engine: Engine, follower: Follower, settings: Any) -> None:
     """ansible/awx#13059: a page opened mid-run lacked a block in the middle."""
     settings.LOG_SEGMENT_BYTES = 1000
     container = Container(engine, "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo n=$i; usleep 300; done")
@@ -189,7 +183,7 @@ def test_history_and_live_part_join_without_a_gap(
 
 
 def test_news_tell_of_growth_and_of_the_end(
-    engine: Engine, follower: Follower, redis_server: RedisServer, settings: SettingsWrapper
+    engine: Engine, follower: Follower, redis_server: RedisServer, settings: Any
 ) -> None:
     container = Container(engine, "echo one; sleep 0.5; echo two")
     with live.connection().pubsub() as heard:

@@ -9,10 +9,10 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connection
-from pytest_django.fixtures import SettingsWrapper
 
 from jobs import logstore, tail
 from jobs.follow import AnotherAgent, Follower
@@ -30,7 +30,7 @@ UNTIL_TERM = 'trap end=1 TERM; while [ -z "$end" ]; do {0}; done; wait; printf E
 
 
 @pytest.fixture
-def spool(redis_server: RedisServer, tmp_path: Path, settings: SettingsWrapper) -> Path:
+def spool(redis_server: RedisServer, tmp_path: Path, settings: Any) -> Path:
     settings.SPOOL_DIR = tmp_path
     return tmp_path
 
@@ -189,7 +189,7 @@ def test_only_one_agent_has_the_spool(engine: Engine, follower: Follower) -> Non
 
 
 def test_an_engine_restarted_under_a_running_container_leaves_no_hole(
-    redis_server: RedisServer, spool: Path, settings: SettingsWrapper
+    redis_server: RedisServer, spool: Path, settings: Any
 ) -> None:
     """M14: with live-restore the stream ends quietly and the job goes on."""
     with running_engine(live_restore=True) as engine:
@@ -208,7 +208,7 @@ def test_an_engine_restarted_under_a_running_container_leaves_no_hole(
 
 
 def test_an_engine_that_crashed_leaves_a_whole_or_marked_log(
-    redis_server: RedisServer, spool: Path, settings: SettingsWrapper
+    redis_server: RedisServer, spool: Path, settings: Any
 ) -> None:
     with running_engine(live_restore=True) as engine:
         settings.DOCKER_HOST = engine.url
@@ -264,7 +264,7 @@ def test_a_redis_that_is_down_stops_no_job_and_loses_nothing(
 
 
 def test_a_locked_database_stops_no_job_and_the_log_catches_up(
-    engine: Engine, follower: Follower, settings: SettingsWrapper
+    engine: Engine, follower: Follower, settings: Any
 ) -> None:
     """moby/moby#22502: with the database blocked, a job that prints 1 MB/s goes on at its own pace."""
     if connection.vendor != "sqlite":
@@ -289,9 +289,7 @@ def test_a_locked_database_stops_no_job_and_the_log_catches_up(
 # --- limits ---
 
 
-def test_a_flood_ends_at_the_limit_with_a_visible_line(
-    engine: Engine, follower: Follower, settings: SettingsWrapper
-) -> None:
+def test_a_flood_ends_at_the_limit_with_a_visible_line(engine: Engine, follower: Follower, settings: Any) -> None:
     """moby/moby#8911, travis-ci/travis-ci#1382: a flood filled the disk. The job goes on."""
     settings.LOG_LIMIT_BYTES = 1_000_000
     container = Container(engine, "yes | head -c 6000000; echo done > /done; cat /done; exit 5")
@@ -352,7 +350,7 @@ def test_memory_stays_small_in_a_flood_without_newlines(engine: Engine, spool: P
 
 
 def test_a_full_disk_holds_the_job_and_loses_nothing(
-    engine: Engine, redis_server: RedisServer, tmp_path: Path, settings: SettingsWrapper
+    engine: Engine, redis_server: RedisServer, tmp_path: Path, settings: Any
 ) -> None:
     """The descriptors are kept, the trouble is told, and all goes on when there is room."""
     settings.SPOOL_DIR = tmp_path / "small"
@@ -379,7 +377,7 @@ def test_a_full_disk_holds_the_job_and_loses_nothing(
 
 
 def test_a_reader_sees_the_stored_part_when_redis_is_down(
-    engine: Engine, follower: Follower, redis_server: RedisServer, settings: SettingsWrapper
+    engine: Engine, follower: Follower, redis_server: RedisServer, settings: Any
 ) -> None:
     settings.LOG_SEGMENT_BYTES = 10
     container = Container(engine, "echo 0123456789; sleep 1")

@@ -22,7 +22,7 @@ def main() -> None:
         try:
             getattr(follower, verb)(*arguments)
             print("ok", flush=True)
-        except Exception as error:  # noqa: BLE001: told to the test
+        except Exception as error:  # noqa: BLE001  # told to the test
             print(repr(error), flush=True)
 
 
