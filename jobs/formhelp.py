@@ -127,7 +127,7 @@ def _percent(part: float, whole: float) -> int:
 
 
 def levels_of(user: User, teams: list[Team]) -> dict[str, list[tuple[Limits, Usage]]]:
-    """"user" and each team's name to its limits and usage, budgets included."""
+    """ "user" and each team's name to its limits and usage, budgets included."""
     now = timezone.now()
     mine = usage.user_limits([user])[user.pk]
     theirs = usage.team_limits(teams)

@@ -64,9 +64,7 @@ class JobForm(forms.Form):
     )
     gpus = forms.IntegerField(label=gettext_lazy("GPUs"), min_value=0, max_value=10_000)
     gpu_model = forms.ChoiceField(label=gettext_lazy("GPU model"), required=False)
-    gpu_memory = QuantityField(
-        units.parse_memory_mib, "g", label=gettext_lazy("GPU memory, at least"), required=False
-    )
+    gpu_memory = QuantityField(units.parse_memory_mib, "g", label=gettext_lazy("GPU memory, at least"), required=False)
     cpus = QuantityField(units.parse_millicpus, label=gettext_lazy("CPUs"))
     memory = QuantityField(units.parse_memory_mib, "g", label=gettext_lazy("Memory"))
     shm = QuantityField(

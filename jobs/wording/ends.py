@@ -107,8 +107,9 @@ ENDS: Table = {
     EndReason.PULL_FAILED: lambda p: _("%(node)s could not fetch the image %(image)s.") % p,
     EndReason.CREATE_FAILED: lambda p: _("%(node)s could not make the container.") % p,
     EndReason.DEPENDENCY_FAILED: lambda p: _("A job that it depends on failed."),
-    EndReason.OOM_KILLED: lambda p: _("It was killed because it needed more than its %(memory)s of memory.")
-    % {"memory": q.memory(p["memory_mib"])},
+    EndReason.OOM_KILLED: lambda p: (
+        _("It was killed because it needed more than its %(memory)s of memory.") % {"memory": q.memory(p["memory_mib"])}
+    ),
     EndReason.CUDA_OOM: lambda p: _("The memory of its GPU was not enough."),
     EndReason.TIME_LIMIT: _time_limit,
     EndReason.STOPPED_BY_USER: _stopped,
@@ -116,10 +117,9 @@ ENDS: Table = {
     EndReason.IDLE_RECLAIMED: lambda p: _("It was stopped because its GPUs were idle for too long."),
     EndReason.IMAGE_NOT_FOUND: lambda p: _("There is no image %(image)s, or it is private.") % p,
     EndReason.IMAGE_AUTH: lambda p: _("The registry refused to hand out the image %(image)s: a log-in is needed.") % p,
-    EndReason.IMAGE_RATE_LIMITED: lambda p: _(
-        "The registry allows no more downloads for now, so the image %(image)s could not be fetched."
-    )
-    % p,
+    EndReason.IMAGE_RATE_LIMITED: lambda p: (
+        _("The registry allows no more downloads for now, so the image %(image)s could not be fetched.") % p
+    ),
     EndReason.COMMAND_NOT_FOUND: lambda p: _("The image has no command %(command)s.") % p,
     EndReason.COMMAND_NOT_EXECUTABLE: lambda p: _("The command %(command)s is there but cannot be executed.") % p,
     EndReason.ARCHITECTURE: lambda p: _("The image %(image)s is built for another kind of processor.") % p,

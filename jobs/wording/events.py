@@ -82,8 +82,9 @@ def _pulling(p: Params) -> str:
 PROGRESS: Table = {
     "WAITING_FOR_NODE": lambda p: _("Placed on %(node)s, which will begin in a moment.") % p,
     "PULLING": _pulling,
-    "PULL_RETRY": lambda p: _("The image registry allows no more downloads for now; next try at %(at)s.")
-    % {"at": q.clock_time(p["at"])},
+    "PULL_RETRY": lambda p: (
+        _("The image registry allows no more downloads for now; next try at %(at)s.") % {"at": q.clock_time(p["at"])}
+    ),
     "CREATING": lambda p: _("%(node)s is making the container.") % p,
     "STARTING": lambda p: _("%(node)s is starting the container.") % p,
 }
@@ -107,8 +108,9 @@ def _silent(p: Params) -> str:
 
 
 WARNINGS: Table = {
-    "GPU_LOST": lambda p: _("Its GPU %(gpu)s has been lost by the driver; the job will probably fail.")
-    % {"gpu": _short(p["uuid"])},
+    "GPU_LOST": lambda p: (
+        _("Its GPU %(gpu)s has been lost by the driver; the job will probably fail.") % {"gpu": _short(p["uuid"])}
+    ),
     "OUTSIDER": _outsider,
     "GRANT_MISMATCH": lambda p: _("The container got other GPUs than it was given, and was killed at once."),
     "KILL_STUCK": lambda p: _("The container does not end although it was killed; its GPUs stay taken until it does."),

@@ -35,7 +35,7 @@ def problem(found: Any) -> str:
 
 
 def whose(params: Params, reader: str | None) -> str:
-    """"Your quota", or the quota of somebody else by name, as the beginning of a sentence."""
+    """ "Your quota", or the quota of somebody else by name, as the beginning of a sentence."""
     if params.get("scope") == "team":
         return _("The quota of team %(name)s") % {"name": params.get("name", "?")}
     if reader is not None and params.get("name") not in (None, "", reader):
@@ -166,22 +166,23 @@ PROBLEMS: Table = {
     "CPUS_SMALL": lambda p: _("At least %(least)s CPUs.") % p,
     "MEMORY_SMALL": lambda p: _("At least %(least)s of memory.") % {"least": q.memory(p["least_mib"])},
     "SHM_SMALL": lambda p: _("At least %(least)s of shared memory.") % {"least": q.memory(p["least_mib"])},
-    "SHM_ABOVE_MEMORY": lambda p: _("Shared memory counts as memory, so at most %(most)s.")
-    % {"most": q.memory(p["memory_mib"])},
+    "SHM_ABOVE_MEMORY": lambda p: (
+        _("Shared memory counts as memory, so at most %(most)s.") % {"most": q.memory(p["memory_mib"])}
+    ),
     "LIMIT_SMALL": lambda p: _("The time limit is at least %(least)d second.") % p,
     "GRACE_RANGE": lambda p: _("From 0 to %(most)d seconds.") % p,
     "PRIORITY_RANGE": lambda p: _("Choose one of the priorities offered."),
     "MODEL_WITHOUT_GPUS": lambda p: _("A GPU model or GPU memory is asked for, but no GPU."),
-    "VARIABLE_NAME": lambda p: _(
-        'Row %(row)d: "%(name)s" is no variable name; use letters, digits and _, not beginning with a digit.'
-    )
-    % p,
+    "VARIABLE_NAME": lambda p: (
+        _('Row %(row)d: "%(name)s" is no variable name; use letters, digits and _, not beginning with a digit.') % p
+    ),
     "VARIABLE_RESERVED": lambda p: _("Row %(row)d: %(name)s is set by Dockyard and cannot be chosen.") % p,
     "VARIABLE_TWICE": lambda p: _("Row %(row)d: %(name)s is there twice.") % p,
     "VARIABLE_NUL": lambda p: _("Row %(row)d: the value of %(name)s has a NUL byte, which no variable can hold.") % p,
     "ENVIRONMENT_LONG": lambda p: _("The variables together are longer than %(most_kib)d KiB.") % p,
-    "SECRET_MISSING": lambda p: _("Row %(row)d: enter the value of %(name)s again; secrets are not shown or copied.")
-    % p,
+    "SECRET_MISSING": lambda p: (
+        _("Row %(row)d: enter the value of %(name)s again; secrets are not shown or copied.") % p
+    ),
     "BAD_DURATION": lambda p: _('"%(text)s" is no duration; write it as 30m, 2h or 1d 4h.') % p,
     "BAD_SIZE": lambda p: _('"%(text)s" is no size of memory; write it as 512 MiB or 16 GiB.') % p,
     "BAD_CPUS": lambda p: _('"%(text)s" is no number of CPUs; write it as 4 or 0.5.') % p,

@@ -128,15 +128,14 @@ WAITS: Table = {
     "NOT_LOOKED_AT": lambda p: _("Just submitted: the scheduler looks at it within seconds."),
     "NO_NODE": lambda p: _("No host has joined yet; an administrator has to start one."),
     "NODES_SILENT": lambda p: _("No sign of life from %(nodes)s.") % {"nodes": q.names(p["nodes"])},
-    "NODES_CORDONED": lambda p: _("Closed to new jobs by an administrator: %(nodes)s.")
-    % {"nodes": q.names(p["nodes"])},
+    "NODES_CORDONED": lambda p: (
+        _("Closed to new jobs by an administrator: %(nodes)s.") % {"nodes": q.names(p["nodes"])}
+    ),
     "DRIVER": _driver,
     "ENGINE": lambda p: _("%(node)s takes no jobs: %(message)s.") % {**p, "message": str(p["message"]).rstrip(".")},
     "NO_GPU_MODEL": _no_model,
     "NO_GPU_MEMORY": _no_gpu_memory,
-    "TOO_LARGE_GPUS": lambda p: _large(
-        _("No host has %(asked)s; the largest, %(node)s, has %(most)s."), p, q.gpus
-    ),
+    "TOO_LARGE_GPUS": lambda p: _large(_("No host has %(asked)s; the largest, %(node)s, has %(most)s."), p, q.gpus),
     "TOO_LARGE_CPUS": lambda p: _large(
         _("No host offers %(asked)s; the largest, %(node)s, offers %(most)s."), p, q.cpus
     ),
@@ -146,9 +145,7 @@ WAITS: Table = {
     "TOO_LARGE_TOGETHER": lambda p: _("No single host has the GPUs, CPUs and memory asked for together."),
     "BUSY_GPUS": _busy_gpus,
     "BUSY_CPUS": lambda p: _busy(_("The CPUs are busy: %(asked)s asked, %(free)s free on %(node)s."), p, q.cpus),
-    "BUSY_MEMORY": lambda p: _busy(
-        _("The memory is in use: %(asked)s asked, %(free)s free on %(node)s."), p, q.memory
-    ),
+    "BUSY_MEMORY": lambda p: _busy(_("The memory is in use: %(asked)s asked, %(free)s free on %(node)s."), p, q.memory),
     "GPU_BUSY_OUTSIDE": _outside,
     "GPU_HIDDEN": _hidden,
     "GPU_QUARANTINED": _quarantined,
