@@ -1,4 +1,4 @@
-"""The whole product on real parts in its production settings, its users' side over HTTP, and plain docker-py beside it."""
+"""The product on real parts in its production settings, its users over HTTP, and plain docker-py beside it."""
 
 import contextlib
 import json

@@ -112,3 +112,6 @@ class GPUMinute(models.Model):
         constraints = [models.UniqueConstraint(fields=["gpu", "minute"], name="one_row_per_gpu_minute")]
         verbose_name = _("GPU minute")
         verbose_name_plural = _("GPU minutes")
+
+    def __str__(self) -> str:
+        return f"{self.minute:%Y-%m-%d %H:%M} of GPU {self.gpu_id}"

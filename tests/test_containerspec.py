@@ -50,9 +50,7 @@ def test_a_job_without_gpus_sees_none() -> None:
 def test_neither_the_users_nor_the_images_value_decides_the_gpus(injection: str) -> None:
     """ytsaurus/ytsaurus#269, Project-HAMi/HAMi#469."""
     image = frozenset({"NVIDIA_VISIBLE_DEVICES", "NVIDIA_IMEX_CHANNELS", "CUDA_VISIBLE_DEVICES", "NVIDIA_REQUIRE_CUDA"})
-    facts = replace(
-        TWO, injection=injection, image_variables=image, environment={"NVIDIA_DRIVER_CAPABILITIES": "all"}
-    )
+    facts = replace(TWO, injection=injection, image_variables=image, environment={"NVIDIA_DRIVER_CAPABILITIES": "all"})
     found = env(facts)
     assert found["NVIDIA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
     assert found["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"

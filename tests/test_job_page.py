@@ -104,7 +104,7 @@ def test_list_detail_and_json_say_the_same(cast: dict[str, Any]) -> None:
     assert said["state"] == "RUNNING"
     for text in (page, listed):
         assert f'data-state="{said["state"]}"' in text
-        assert f'<span>{said["state_label"]}</span>' in text
+        assert f"<span>{said['state_label']}</span>" in text
         assert said["headline"] in text
 
 

@@ -1,5 +1,7 @@
 """The tables of states: complete, closed, and the only way to move."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,7 +67,7 @@ def test_requeues_are_capped_and_heed_a_hold(requeues: int, held: bool, state: J
 def test_no_walk_of_legal_moves_comes_back(path: list[RunState]) -> None:
     """A run's states only go forward, so no run can live twice."""
     order = list(RunState)
-    for old, new in zip(path, path[1:], strict=False):
+    for old, new in pairwise(path):
         try:
             check_run_move(old, new)
         except IllegalMove:

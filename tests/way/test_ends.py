@@ -70,7 +70,8 @@ def test_a_time_limit_stops_the_job(lab: Lab) -> None:
     """CERT-Polska/mquery#352: limits were the queue's, not the job's."""
     job = lab.end(lab.submit("echo on; exec sleep 600", limit_seconds=2))
     assert (job.state, job.end_reason) == ("TIMED_OUT", "TIME_LIMIT")
-    assert job.ended_at and job.started_at
+    assert job.ended_at is not None
+    assert job.started_at is not None
     assert (job.ended_at - job.started_at).total_seconds() < 12
     assert lab.log(job) == b"on\n"
 
