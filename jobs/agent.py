@@ -25,7 +25,7 @@ from jobs.launch import forget_lock
 from jobs.pull import Pulls
 from jobs.reconcile import reconcile
 from jobs.stop import end_grace, enforce_time_limits, kill, stop
-from jobs.watch import watch_gpus
+from jobs.watch import watch_gpus, watch_logs
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ class Agent:
         self._step("grace", settings.DEADLINE_PERIOD, lambda: end_grace(now, self._kill_run))
         self._step("pulls", settings.DEADLINE_PERIOD, lambda: self.pulls.look(now))
         self._step("GPU watch", WATCH_PERIOD, lambda: watch_gpus(settings.NODE_NAME))
+        self._step("log watch", WATCH_PERIOD, lambda: watch_logs(self.follower.problems()))
 
     def _step(self, name: str, period: float, function: Callable[[], None]) -> None:
         now = time.monotonic()

@@ -52,7 +52,7 @@ class JobForm(forms.Form):
     script = ScriptField(
         label=gettext_lazy("Script"), required=False, strip=False,
         widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false", "autocapitalize": "off"}),
-        help_text=gettext_lazy("Run by /bin/sh -c in /workspace, your own folder on the host."),
+        help_text=gettext_lazy("Run by /bin/sh -c in the job's own folder; your files are in /workspace."),
     )  # fmt: skip
     entrypoint = WordsField(
         label=gettext_lazy("Entry point"),

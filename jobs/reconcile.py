@@ -95,6 +95,7 @@ def _reconcile_stray(run_id: int, container: containers.Container, follower: Fol
         log.warning("run %d has ended, but its container %s runs: killing it", run_id, container.name)
         containers.kill(container.id, "SIGKILL")
         return
+    follower.finish(run_id, container.id, timeout=settings.ENGINE_TIMEOUT)  # of a host that was lost and came back
     containers.remove(container.id)
     follower.discard(run_id)
     forget_lock(run_id)

@@ -24,6 +24,12 @@ def watch_gpus(node_name: str) -> None:
             warn(slot.allocation.run, **found)
 
 
+def watch_logs(problems: Mapping[int, str]) -> None:
+    """Warn the owner of each run whose output can't be written on its host: the job may stand still meanwhile."""
+    for run in Run.objects.filter(pk__in=problems, state__in=LIVE_RUNS).select_related("job"):
+        warn(run, "LOG_STUCK", why=problems[run.pk])
+
+
 def has_lost_gpu(run: Run) -> bool:
     """Whether the driver has lost one of the run's GPUs, at some time or just now."""
     return any(warning["code"] == "GPU_LOST" for warning in run.warnings) or (

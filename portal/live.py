@@ -18,6 +18,8 @@ from typing import Any
 import redis
 import redis.asyncio
 from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +50,8 @@ def _prefix() -> str:
 @cache
 def connection() -> redis.Redis:
     """This process's Redis client: bytes in, bytes out, bounded waits."""
-    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=2)
+    once = Retry(NoBackoff(), 1)  # the library's own patience would hold up whoever has news to tell
+    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=2, retry=once)
 
 
 def publish(topic: str, message: Message) -> None:

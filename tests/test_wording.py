@@ -81,6 +81,7 @@ WARNING_PARAMS = {
     "OUTSIDER": {"uuid": "GPU-12345678-9", "by": "mallory"},
     "GRANT_MISMATCH": {"got": ["GPU-1"]},
     "KILL_STUCK": {},
+    "LOG_STUCK": {"why": "No space left on device"},
     "NOT_VERIFIED": {},
     "HOST_SILENT": {"node": "a", "since": "2026-11-30T20:00:00+00:00"},
 }

@@ -15,9 +15,7 @@ from jobs.wording.states import latest_run
 
 register = template.Library()
 register.filter("cpus_words", wording.cpus)
-register.filter("memory_words", wording.memory)
 register.filter("gpus_words", wording.gpus)
-register.filter("end_label", wording.end_label)
 register.filter("priority_label", wording.priority_label)
 register.filter("run_of", latest_run)
 

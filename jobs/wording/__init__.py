@@ -6,14 +6,13 @@ does not know (a row of another version) becomes a sentence that names the code.
 
 from jobs.wording.ends import Suggestion, end_label, end_sentence, suggestion
 from jobs.wording.events import event_sentence, progress, warning
-from jobs.wording.quantities import ago, clock_time, cpus, duration, gpu_hours, gpus, memory, place
+from jobs.wording.quantities import clock_time, cpus, duration, gpu_hours, gpus, memory, place
 from jobs.wording.refusals import problem, refusal
 from jobs.wording.states import headline, priority_label, state_label
 from jobs.wording.waits import wait_reason
 
 __all__ = [
     "Suggestion",
-    "ago",
     "clock_time",
     "cpus",
     "duration",

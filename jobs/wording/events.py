@@ -114,6 +114,9 @@ WARNINGS: Table = {
     "OUTSIDER": _outsider,
     "GRANT_MISMATCH": lambda p: _("The container got other GPUs than it was given, and was killed at once."),
     "KILL_STUCK": lambda p: _("The container does not end although it was killed; its GPUs stay taken until it does."),
+    "LOG_STUCK": lambda p: (
+        _("Its output cannot be written on the host (%(why)s); the job waits until there is room.") % p
+    ),
     "NOT_VERIFIED": lambda p: _("It ended before it could be checked which GPUs it really saw."),
     "HOST_SILENT": _silent,
 }

@@ -67,26 +67,6 @@ def clock_time(moment: datetime | str | None) -> str:
     return f"{local:%H:%M}" if local.date() == timezone.localdate() else f"{local:%Y-%m-%d %H:%M}"
 
 
-def ago(moment: datetime | None) -> str:
-    """How long ago: "5 min ago", "just now"; "never" for none."""
-    if moment is None:
-        return gettext("never")
-    seconds = (timezone.now() - moment).total_seconds()
-    if seconds < 0:
-        return gettext("in %(duration)s") % {"duration": coarse(-seconds)}
-    if seconds < 10:
-        return gettext("just now")
-    return gettext("%(duration)s ago") % {"duration": coarse(seconds)}
-
-
-def coarse(seconds: float) -> str:
-    """Seconds in the largest unit only."""
-    for size, words in _units():
-        if seconds >= size:
-            return words % int(seconds // size)
-    return gettext("%d s") % 0
-
-
 def names(value: Any) -> str:
     """A list of names as text; a lone name or number as it is."""
     if isinstance(value, (list, tuple, set, frozenset)):
