@@ -1,5 +1,8 @@
 """People: log-in and its limits, tokens, languages, and what deactivating one does."""
 
+import queue
+import socketserver
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -42,6 +45,14 @@ def test_guessing_a_password_is_slowed_down(client: Client, alice: User, counted
     answers = [log_in(client, f"guess {n}") for n in range(6)]
     assert "Too many failed" in answers[-1].text or answers[-1].status_code == 429
     assert log_in(client, factories.PASSWORD).status_code != 302
+
+
+def test_too_many_attempts_from_one_address_are_answered_in_our_look(
+    client: Client, alice: User, counted: None
+) -> None:
+    answers = [log_in(client, f"guess {n}", name=f"name{n}") for n in range(31)]
+    assert answers[-1].status_code == 429
+    assert "Wait a few minutes" in answers[-1].text
 
 
 def test_the_admin_pages_have_no_log_in_of_their_own(client: Client, db: None) -> None:
@@ -244,6 +255,40 @@ def test_no_mail_server_means_no_mail(ended: Job, settings: Any) -> None:
     settings.EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
     job_ended(ended.pk)
     assert mail.outbox == []
+
+
+class MailServer(socketserver.StreamRequestHandler):
+    """Takes one e-mail in the words of SMTP."""
+
+    def handle(self) -> None:
+        self.say("220 test")
+        for line in self.rfile:
+            word = line.split()[0].upper() if line.split() else b""
+            if word == b"DATA":
+                self.say("354 go on")
+                text = b"".join(iter(self.rfile.readline, b".\r\n"))
+                self.say("250 taken")
+                self.server.taken.put(text)  # type: ignore[attr-defined]
+            elif word == b"QUIT":
+                return self.say("221 bye")
+            else:
+                self.say("250 fine")
+        return None
+
+    def say(self, text: str) -> None:
+        self.wfile.write(text.encode() + b"\r\n")
+
+
+def test_an_e_mail_reaches_the_server(ended: Job, settings: Any) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), MailServer) as server:
+        server.taken = queue.Queue()  # type: ignore[attr-defined]
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+        settings.EMAIL_HOST, settings.EMAIL_PORT = server.server_address
+        job_ended(ended.pk)
+        text = server.taken.get(timeout=20)  # type: ignore[attr-defined]
+    assert b"To: alice@example.org" in text
+    assert b"Subject: Job #" in text
 
 
 def test_a_failing_mail_server_stops_nobody(ended: Job, settings: Any) -> None:
