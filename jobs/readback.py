@@ -1,10 +1,12 @@
 """What a container really got, read from the host's own accounts: inspect only repeats what we asked for."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 from jobs.containers import Container
 
+TRIES, PAUSE = 40, 0.025  # seconds
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 
 
@@ -15,7 +17,7 @@ def granted(container: Container, allotted: list[str]) -> dict[str, Any]:
     """
     if not container.is_running or not container.pid:
         return {"verified": False, "why": "ENDED_FIRST", "gpus": []}
-    environment = _environment(container.pid)
+    environment = _settled_environment(container.pid)
     if environment is None:
         return {"verified": False, "why": "UNREADABLE", "gpus": []}
     value = environment.get(VARIABLE, "")
@@ -23,15 +25,26 @@ def granted(container: Container, allotted: list[str]) -> dict[str, Any]:
     return {"verified": True, "gpus": got, "mismatch": sorted(got) != sorted(allotted)}
 
 
+def _settled_environment(pid: int) -> dict[str, str] | None:
+    """The environment of a container's first process; None when it is gone or not ours to read.
+
+    The engine calls a container started a moment before the runtime becomes its first process.
+    """
+    for _attempt in range(TRIES):
+        found = _environment(pid)
+        if found is None or "DOCKYARD_JOB_ID" in found:
+            return found
+        time.sleep(PAUSE)
+    return None
+
+
 def _environment(pid: int) -> dict[str, str] | None:
-    """The environment of a process; None when it is gone, not ours to read, or not set up yet."""
     try:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
     rows = (row.partition(b"=") for row in raw.split(b"\0") if row)
-    found = {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in rows}
-    return found if "DOCKYARD_JOB_ID" in found else None
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in rows}
 
 
 def facts(container: Container) -> dict[str, Any]:
