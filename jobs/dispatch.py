@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -22,12 +23,25 @@ from gpus.models import Node as NodeRow
 from jobs import announce, quotas, snapshot, usage
 from jobs.control import revoke
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Run
-from jobs.policy import Placement, Plan, Reason, make_plan
+from jobs.policy import Placement, Plan, Snapshot, make_plan
 from jobs.queues import send_launch
 from jobs.states import EndReason, JobState, RunState
 
 log = logging.getLogger(__name__)
 _turn = threading.Lock()  # within a process the lease is one owner's: the timer and the worker wait for each other
+
+
+BREATH = 0.05  # seconds, at most
+
+
+class _Last:
+    """This process's last pass, by the monotonic clock."""
+
+    ended = 0.0
+    took = 0.0
+
+
+_last = _Last()
 
 
 @dataclass(frozen=True)
@@ -36,10 +50,20 @@ class Result:
     waiting: int
 
 
+def breathe() -> None:
+    """After a pass, leave as much time as it took: under a flood of wishes several then share the next one."""
+    time.sleep(max(min(_last.took, BREATH) - (time.monotonic() - _last.ended), 0))
+
+
 def run_pass(*, owner: str = "") -> Result | None:
     """QUEUED jobs become PLACED, or learn why not. None when another scheduler has its turn."""
     with _turn:
-        return _pass(owner or f"{socket.gethostname()}.{os.getpid()}")
+        begun = time.monotonic()
+        try:
+            return _pass(owner or f"{socket.gethostname()}.{os.getpid()}")
+        finally:
+            _last.ended = time.monotonic()
+            _last.took = _last.ended - begun
 
 
 def _pass(owner: str) -> Result | None:
@@ -47,13 +71,12 @@ def _pass(owner: str) -> Result | None:
     if not _take_lease(owner, now):
         return None
     try:
-        cluster = Cluster.get()
-        jobs = {job.pk: job for job in Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD])}
-        if not jobs:
+        if not Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD]).exists():
             return Result(placed=0, waiting=0)
-        plan = make_plan(snapshot.take(now, cluster=cluster))
+        picture = snapshot.take(now, cluster=Cluster.get())
+        plan = make_plan(picture)
         runs = [run for placement in plan.placements if (run := _commit(placement)) is not None]
-        _write_reasons(jobs, plan, now)
+        _write_reasons(picture, plan)
         return Result(placed=len(runs), waiting=len(plan.reasons))
     finally:
         _give_lease_back(owner)
@@ -136,24 +159,21 @@ def _has_room(node: NodeRow, job: Job) -> bool:
     )
 
 
-def _write_reasons(jobs: dict[int, Job], plan: Plan, now: datetime) -> None:
+def _write_reasons(picture: Snapshot, plan: Plan) -> None:
     """Write only what changed, in one transaction."""
+    told = dict(Job.objects.filter(pk__in=plan.reasons).order_by().values_list("pk", "wait_reasons"))
     with transaction.atomic():
-        for pk, reasons in plan.reasons.items():
-            job = jobs.get(pk)
-            if job is None:
+        for job in picture.waiting:
+            if job.id not in told:
                 continue
-            since = (job.blocked_since or now) if pk in plan.blocked else None
-            if _same(job.wait_reasons, reasons) and job.blocked_since == since:
+            reasons = list(plan.reasons[job.id])
+            since = (job.blocked_since or picture.now) if job.id in plan.blocked else None
+            if told[job.id] == reasons and job.blocked_since == since:
                 continue
-            Job.objects.filter(pk=pk, state__in=[JobState.QUEUED, JobState.HELD]).update(
-                wait_reasons=list(reasons), blocked_since=since
+            Job.objects.filter(pk=job.id, state__in=[JobState.QUEUED, JobState.HELD]).update(
+                wait_reasons=reasons, blocked_since=since
             )
-            announce.job_changed(pk)
-
-
-def _same(stored: list[Reason], reasons: tuple[Reason, ...]) -> bool:
-    return stored == list(reasons)
+            announce.job_changed(job.id)
 
 
 def resend_lost_starts(now: datetime) -> int:

@@ -12,6 +12,7 @@ from jobs.queues import pass_begins
 
 def schedule() -> None:
     """Make one scheduling pass: QUEUED jobs become PLACED, or learn why not."""
+    dispatch.breathe()
     pass_begins()
     give_up = time.monotonic() + settings.SCHEDULER_LEASE
     while dispatch.run_pass() is None and time.monotonic() < give_up:

@@ -1,9 +1,10 @@
 """Who holds and has used what, summed from allocations and jobs each time: there is no counter to drift."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from django.db.models import Count, Q
 
@@ -44,24 +45,50 @@ def _limits(scope: Scope, name: str, rows: list[Quota | None]) -> Limits:
     )  # fmt: skip
 
 
+class Holding(NamedTuple):
+    """What one live run holds, where and for whom (primary keys)."""
+
+    node: int
+    user: int
+    team: int
+    gpus: int
+    millicpus: int
+    memory_mib: int
+
+
+def holdings(**of: Any) -> list[Holding]:
+    """What is held now, by everybody or by those that the filter leaves."""
+    rows = Allocation.objects.filter(released_at=None, **of)
+    return [Holding(*row) for row in rows.values_list("node_id", "user_id", "team_id", *Holding._fields[3:])]
+
+
 def usages(field: str, ids: Iterable[int], now: datetime, *, budgets: Iterable[int] = ()) -> dict[int, Usage]:
     """The usage of each of these users (field="user") or teams ("team").
 
     GPU-seconds are only summed for `budgets`, those who have a budget: that sum reads 30 days of history.
     """
     wanted = set(ids)
-    held: dict[int, list[Allocation]] = defaultdict(list)
-    for allocation in Allocation.objects.filter(**{f"{field}__in": wanted, "released_at": None}):
-        held[getattr(allocation, f"{field}_id")].append(allocation)
     queued = _queued("owner" if field == "user" else "team", wanted)
+    return in_use(field, wanted, holdings(**{f"{field}__in": wanted}), now, budgets=budgets, queued=queued)
+
+
+def in_use(
+    field: str, ids: Iterable[int], held: Iterable[Holding], now: datetime, *, budgets: Iterable[int] = (),
+    queued: Mapping[int, int] = MappingProxyType({}),
+) -> dict[int, Usage]:  # fmt: skip
+    """The same from holdings already read; waiting jobs count only where `queued` tells them."""
+    wanted = set(ids)
+    by: dict[int, list[Holding]] = defaultdict(list)
+    for holding in held:
+        by[getattr(holding, field)].append(holding)
     seconds = gpu_seconds(field, wanted & set(budgets), now)
-    return {pk: _usage(held[pk], queued.get(pk, 0), seconds.get(pk, 0)) for pk in wanted}
+    return {pk: _usage(by[pk], queued.get(pk, 0), seconds.get(pk, 0)) for pk in wanted}
 
 
-def _usage(held: list[Allocation], queued: int, seconds: int) -> Usage:
+def _usage(held: list[Holding], queued: int, seconds: int) -> Usage:
     return Usage(
-        gpus=sum(a.gpus for a in held), millicpus=sum(a.millicpus for a in held),
-        memory_mib=sum(a.memory_mib for a in held), running_jobs=len(held), queued_jobs=queued, gpu_seconds=seconds,
+        gpus=sum(h.gpus for h in held), millicpus=sum(h.millicpus for h in held),
+        memory_mib=sum(h.memory_mib for h in held), running_jobs=len(held), queued_jobs=queued, gpu_seconds=seconds,
     )  # fmt: skip
 
 
