@@ -9,7 +9,8 @@ from django.conf import settings
 from jobs import containers
 
 NETWORK = f"dockyard-{settings.INSTALLATION}"
-BRIDGE = "dky" + hashlib.sha256(settings.INSTALLATION.encode()).hexdigest()[:10]  # 15 characters at most
+# Of 15 characters at most; a name for each node, since several engines may share a machine.
+BRIDGE = "dky" + hashlib.sha256(f"{settings.INSTALLATION}/{settings.NODE_NAME}".encode()).hexdigest()[:10]
 METADATA = "169.254.0.0/16"
 
 

@@ -226,6 +226,7 @@ class Job(models.Model):
             models.Index(fields=["owner", "state", "-id"], name="job_owner_state"),
             models.Index(fields=["owner", "-id"], name="job_owner"),
             models.Index(fields=["team", "-id"], name="job_team"),
+            models.Index(fields=["-ended_at", "-id"], name="job_ended"),
         ]
         verbose_name = _("job")
         verbose_name_plural = _("jobs")

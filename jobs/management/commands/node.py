@@ -26,6 +26,7 @@ class Command(BaseCommand):
     help = "Run this host's node: RQ workers that start and stop containers, and the agent that follows them."
 
     def handle(self, *args: Any, **options: Any) -> None:
+        self.check(tags=["database"], databases=["default"])  # SQLite, say, with nodes of two hosts
         Supervisor(_roles()).run()
 
 
