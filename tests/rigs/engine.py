@@ -146,7 +146,7 @@ class Engine:
         assert self._process
         (self.root / "daemon.json").write_text(json.dumps(options))
         self._process.send_signal(signal.SIGHUP)
-        time.sleep(0.5)  # it tells nobody when it is done
+        time.sleep(0.3)  # it tells nobody when it is done
 
     def remove(self) -> None:
         """Stop everything and leave nothing behind: no process, no mount, no bridge, no file."""
