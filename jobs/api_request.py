@@ -21,7 +21,6 @@ from portal.models import User
 MOST_GPUS = 10_000
 MOST_GIB = 1_000_000
 MOST_CPUS = 1_000_000
-DEFAULTS = JobRequest(name="", image="")
 
 # Where a problem of the request stands in the JSON body.
 FIELDS = {
@@ -58,9 +57,10 @@ class JobIn(Strict):
     gpu_memory_gib: Gib = Field(0, description="Of each GPU, at least; 0: any")
     cpus: float = Field(1, ge=0, le=MOST_CPUS)
     memory_gib: Gib = 1
-    shm_gib: Gib | None = Field(None, description="Shared memory, counted as memory; left out: 0.5 or all of memory")
+    shm_gib: Gib | None = Field(None, description="Shared memory, counted as memory; left out: half of it")
     limit: Annotated[str, StringConstraints(max_length=80)] | Annotated[int, Exact()] | None = Field(
-        "", description="Time limit of each run: seconds, or text such as 2h; null: none; left out: the default"
+        "",
+        description="Time limit of each run: a number of seconds, or text such as 2h; null: none; empty: the default",
     )
     grace_seconds: int = Field(30, ge=0, le=3600, description="Between SIGTERM and SIGKILL")
     priority: Literal["low", "normal", "high", "urgent"] = "normal"
@@ -97,7 +97,7 @@ def _request(body: JobIn, limit: int | None, mounts: tuple[int, ...]) -> JobRequ
         command_kind="image" if body.script is None else "script", script=body.script or "",
         entrypoint=tuple(body.entrypoint), arguments=tuple(body.arguments), gpus=body.gpus,
         gpu_model=body.gpu_model, gpu_memory_mib=_mib(body.gpu_memory_gib), millicpus=round(body.cpus * 1000),
-        memory_mib=memory, shm_mib=min(DEFAULTS.shm_mib, memory) if body.shm_gib is None else _mib(body.shm_gib),
+        memory_mib=memory, shm_mib=max(memory // 2, 1) if body.shm_gib is None else _mib(body.shm_gib),
         limit_seconds=limit, grace_seconds=body.grace_seconds, priority=Priority[body.priority.upper()].value,
         environment=(*body.environment.items(), *body.secrets.items()), secret_names=frozenset(body.secrets),
         mounts=mounts, start_after=body.start_after,
@@ -119,7 +119,7 @@ def _limit(limit: str | int | None, user: User) -> int | None:
     if not isinstance(limit, str):
         return None if limit is None else min(limit, units.MOST)
     try:
-        return units.parse_duration(limit)
+        return units.parse_limit(limit)
     except units.BadQuantity as error:
         problem = Problem(field="limit", code=error.code, params={"text": error.text})
         raise Refused(problem_errors([problem])) from error

@@ -44,7 +44,7 @@ class LimitField(QuantityField):
     """A time limit in seconds; None when the text says that there is to be none."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(units.parse_duration, "m", **options)
+        super().__init__(units.parse_limit, "m", **options)
 
     def clean(self, value: Any) -> int | None:
         text = str(value or "").strip().lower()

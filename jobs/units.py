@@ -38,8 +38,17 @@ def _number(text: str) -> Fraction:
 
 def parse_duration(text: str) -> int:
     """Seconds in "90", "2h", "1d 4h 30m", "1.5 hours" or "1:30:00" (hours first). Raises BadQuantity."""
+    return _duration(text, lone=1)
+
+
+def parse_limit(text: str) -> int:
+    """Seconds in a time limit: as `parse_duration`, but a lone number is minutes, as batch systems have it."""
+    return _duration(text, lone=60)
+
+
+def _duration(text: str, lone: int) -> int:
     clean = text.strip().lower()
-    seconds = _clock(clean) if ":" in clean else _parts(clean)
+    seconds = _clock(clean) if ":" in clean else _parts(clean, lone)
     if seconds is None:
         raise BadQuantity("BAD_DURATION", text[:80], f'"{text[:80]}" is no duration; write it as 30m, 2h or 1d 4h 30m')
     return _whole(seconds, text)
@@ -53,13 +62,13 @@ def _clock(clean: str) -> Fraction | None:
     return Fraction(int(hours) * 3600 + int(minutes) * 60 + int(seconds))
 
 
-def _parts(clean: str) -> Fraction | None:
-    """The sum of number-and-unit pairs; a lone number is in seconds, one among pairs is a mistake."""
+def _parts(clean: str, lone: int) -> Fraction | None:
+    """The sum of number-and-unit pairs; a lone number counts `lone` seconds, one among pairs is a mistake."""
     pairs = _DURATION_PART.findall(clean)
     if not pairs or _DURATION_PART.sub("", clean).strip(" ,"):
         return None
     if len(pairs) == 1 and not pairs[0][1]:
-        return _number(pairs[0][0])
+        return _number(pairs[0][0]) * lone
     if any(unit not in _SECONDS for _, unit in pairs):
         return None
     return sum((_number(number) * _SECONDS[unit] for number, unit in pairs), Fraction(0))

@@ -69,3 +69,8 @@ def test_quantities_are_shown_short() -> None:
         "512 MiB", "1 GiB", "1.5 GiB", "40 GiB", "1 TiB",
     ]  # fmt: skip
     assert [units.format_cpus(c) for c in (500, 4000, 250)] == ["0.5", "4", "0.25"]
+
+
+def test_a_lone_number_is_minutes_in_a_limit_and_seconds_elsewhere() -> None:
+    assert units.parse_limit("90") == 5400
+    assert units.parse_limit("90s") == units.parse_duration("90") == 90

@@ -79,7 +79,7 @@ def _read(option: str, parse: Callable[[str], int], text: str | None, divisor: i
 def _limit(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
-    return {"limit": None if text.strip().lower() in NO_LIMIT else _read("--limit", units.parse_duration, text)}
+    return {"limit": None if text.strip().lower() in NO_LIMIT else _read("--limit", units.parse_limit, text)}
 
 
 def _variable(option: str, text: str) -> tuple[str, str]:
