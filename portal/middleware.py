@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from typing import Any
-from zoneinfo import ZoneInfo, available_timezones
 
 import redis
 from django.conf import settings
@@ -11,6 +10,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone, translation
+
+from portal.zones import zone_named
 
 ZONE_COOKIE = "dockyard_zone"  # set by the page's script: the browser's IANA zone
 Next = Callable[[HttpRequest], HttpResponse]
@@ -24,7 +25,7 @@ class Reader:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         zone = request.COOKIES.get(ZONE_COOKIE, "")
-        with timezone.override(ZoneInfo(zone) if zone in available_timezones() else None):
+        with timezone.override(zone_named(zone)):
             language = self._language(request)
             if language:
                 translation.activate(language)

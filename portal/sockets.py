@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
@@ -23,6 +23,7 @@ from django.utils.http import is_same_domain
 from portal import live
 from portal.middleware import ZONE_COOKIE
 from portal.tokens import user_for_authorization
+from portal.zones import zone_named
 
 log = logging.getLogger(__name__)
 
@@ -251,5 +252,4 @@ def _language(scope: Any) -> str:
 
 def _zone(scope: Any) -> ZoneInfo | None:
     """The browser's zone, as pages know it; None: the installation's."""
-    zone = _cookie(scope, ZONE_COOKIE)
-    return ZoneInfo(zone) if zone in available_timezones() else None
+    return zone_named(_cookie(scope, ZONE_COOKIE))
