@@ -362,7 +362,8 @@ class Run(models.Model):
         changes |= {"end_reason": reason, "ended_at": now}
         job_changes: dict[str, Any] = {"end_reason": reason, "exit_code": changes.get("exit_code")}
         if job_state in (JobState.QUEUED, JobState.HELD):
-            job_changes |= {"requeues": models.F("requeues") + 1, "started_at": None, "wait_reasons": []}
+            tried = int(old is not RunState.PLACED)  # a run that was taken back unbegun is no try
+            job_changes |= {"requeues": models.F("requeues") + tried, "started_at": None, "wait_reasons": []}
         else:
             job_changes |= {"ended_at": now}
         with transaction.atomic():
