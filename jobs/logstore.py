@@ -40,7 +40,7 @@ def stored_end(run_id: int, generation: int) -> int:
 def read(run: Run, start: int, end: int) -> bytes:
     """The bytes [start, end) of the log; fewer, from `start` on, when there are no more, or for now."""
     parts: list[bytes] = []
-    for _ in range(_TRIES):
+    for look in range(_TRIES):
         before = start
         for part in _stored(run, start, end):
             parts.append(part)
@@ -48,8 +48,8 @@ def read(run: Run, start: int, end: int) -> bytes:
         if start < end and not run.log_complete:
             parts.append(tail.read(run.pk, run.log_generation, start, end))
             start += len(parts[-1])
-        if start >= end or start == before:
-            break
+        if start >= end or run.log_complete or (look and start == before):
+            break  # a first look may find nothing in either place: the segment was cut between the two
     return b"".join(parts)
 
 

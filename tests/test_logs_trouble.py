@@ -402,6 +402,25 @@ def test_a_stale_tail_is_never_read_over_a_gap(redis_server: RedisServer) -> Non
         tail.push(run.pk, 0, 30, b"again", entries=3)
 
 
+def test_a_segment_cut_while_somebody_reads_is_read_all_the_same(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in a segment at the first look, and no more in the tail at the second."""
+    run, look = logs.make_run(), tail.read
+    wait_until(lambda: not tail.is_resting(), "Redis asked again")
+    tail.push(run.pk, 0, 10, b"0123456789", entries=1)
+
+    def cut_before(*place: int) -> bytes:
+        if tail.end(run.pk, 0):
+            logstore.save(run.pk, 0, 0, b"0123456789").save()
+            tail.trim(run.pk, 0, 10)
+        return look(*place)
+
+    monkeypatch.setattr(tail, "read", cut_before)
+    assert logstore.read(run, 0, 10) == b"0123456789"
+    assert logstore.read(run, 10, 20) == b""
+
+
 def test_killing_the_agent_stops_no_container(engine: Engine, spool: Path) -> None:
     """An attach socket that nobody reads would; a closed one does not."""
     container = Container(engine, "seq 1 300000 > /dev/null; seq 1 300000; echo done > /done")
