@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.rigs.processes import free_port, tail_of
+from tests.rigs.processes import free_port, run_command, tail_of
 
 
 def _program(name: str) -> str:
@@ -79,5 +79,5 @@ def running_postgres(*, port: int = 0) -> Iterator[Postgres]:
 
 if __name__ == "__main__":  # run a command on a private cluster: python -m tests.rigs.postgres COMMAND…
     with running_postgres() as _cluster:
-        _done = subprocess.run(sys.argv[1:], env={**os.environ, "DATABASE_URL": _cluster.url}, check=False)
-    raise SystemExit(_done.returncode)
+        _status = run_command(sys.argv[1:], {**os.environ, "DATABASE_URL": _cluster.url})
+    raise SystemExit(_status)

@@ -2,11 +2,12 @@
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,11 +15,12 @@ T = TypeVar("T")
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """A TCP port of 127.0.0.1 that nobody listens on, and that no client's connection is given by the system."""
+    while True:
+        port = 12000 + secrets.randbelow(20000)  # Linux gives connections 32768 and up
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(fact: Callable[[], T], what: str, *, seconds: float = 30, every: float = 0.05) -> T:
@@ -41,6 +43,14 @@ def terminate(process: "subprocess.Popen[bytes]", *, seconds: float = 15) -> int
             process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.kill()
+    return process.wait()
+
+
+def run_command(command: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run a command to its end and return its status; whatever asks this process to end, asks the command."""
+    process = subprocess.Popen(command, env=env)
+    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends it to both
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     return process.wait()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import redis
 
-from tests.rigs.processes import free_port, tail_of, terminate, wait_until
+from tests.rigs.processes import free_port, run_command, tail_of, terminate, wait_until
 
 
 class RedisServer:
@@ -90,5 +90,5 @@ def running_redis(*, port: int = 0) -> Iterator[RedisServer]:
 
 if __name__ == "__main__":  # run a command with a private server: python -m tests.rigs.redis COMMAND…
     with running_redis() as _server:
-        _done = subprocess.run(sys.argv[1:], env={**os.environ, "REDIS_URL": _server.url}, check=False)
-    raise SystemExit(_done.returncode)
+        _status = run_command(sys.argv[1:], {**os.environ, "REDIS_URL": _server.url})
+    raise SystemExit(_status)
