@@ -291,16 +291,16 @@ def test_a_locked_database_stops_no_job_and_the_log_catches_up(
 
 def test_a_flood_ends_at_the_limit_with_a_visible_line(engine: Engine, follower: Follower, settings: Any) -> None:
     """moby/moby#8911, travis-ci/travis-ci#1382: a flood filled the disk. The job goes on."""
-    settings.LOG_LIMIT_BYTES = 1_000_000
-    container = Container(engine, "yes | head -c 6000000; echo done > /done; cat /done; exit 5")
+    settings.LOG_LIMIT_BYTES = 500_000
+    container = Container(engine, "yes | head -c 2500000; echo done > /done; cat /done; exit 5")
     assert container.attach()
     container.start()
     assert container.wait() == 5
-    assert sum(path.stat().st_size for path in settings.SPOOL_DIR.rglob("*-whole")) < 1_500_000
+    assert sum(path.stat().st_size for path in settings.SPOOL_DIR.rglob("*-whole")) < 1_000_000
     log = container.end(follower)
-    mark = b"[log limit reached: 5000005 bytes not kept]\n"
-    assert log == b"y\n" * 500_000 + mark
-    assert container.run.log_dropped_bytes == 5_000_005
+    mark = b"[log limit reached: 2000005 bytes not kept]\n"
+    assert log == b"y\n" * 250_000 + mark
+    assert container.run.log_dropped_bytes == 2_000_005
 
 
 def test_the_limit_holds_over_a_mended_hole(engine: Engine, spool: Path) -> None:
