@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = set(getattr(item, "fixturenames", ()))
         if LIVE_FIXTURES & names:
             item.add_marker("e2e")
-        elif _uses_database(item) and "engine" not in names:
+        elif _uses_database(item) and "engine" not in names and item.get_closest_marker("any_database") is None:
             item.add_marker("database")
 
 

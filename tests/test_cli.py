@@ -32,7 +32,7 @@ from tests.rigs.processes import free_port, wait_until
 from tests.rigs.redis import RedisServer
 from tests.rigs.web import BASE_DIR, Web, running_web
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 
 @pytest.fixture(scope="module")
