@@ -127,6 +127,8 @@ def _limit(limit: str | int | None, user: User) -> int | None:
 
 def _mounts(names: list[str], user: User) -> tuple[int, ...]:
     """The primary keys of these mounts, in order. One that the user's teams may not use is as unknown as any."""
+    if not names:
+        return ()
     offered = Mount.objects.filter(Q(teams=None) | Q(teams__in=user.teams.all()))
     known = dict(offered.filter(name__in=names).values_list("name", "pk"))
     unknown = [name for name in names if name not in known]

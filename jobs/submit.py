@@ -7,13 +7,13 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.db import transaction
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from jobs import quotas, secretbox, usage
 from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Team
 from jobs.queues import wake_scheduler
-from jobs.quotas import Refusal
+from jobs.quotas import Limits, Refusal
 from jobs.request import JobRequest, Problem
 
 
@@ -31,30 +31,35 @@ def submit(request: JobRequest, *, owner: Any, team: Team, submission: uuid.UUID
 
     Raises Refused, with everything that is wrong at once, before anything is stored.
     """
-    existing = Job.objects.filter(owner=owner, submission=submission).first()
-    if existing is not None:
+    same = Job.objects.filter(owner=owner, submission=submission)
+    if existing := same.first():
         return existing
-    check(request, owner=owner, team=team)
-    with transaction.atomic():
-        # Jobs of one user and of one team are admitted one after another, so that two can't both be the last.
-        get_user_model().objects.select_for_update().get(pk=owner.pk)
-        Team.objects.select_for_update().get(pk=team.pk)
-        existing = Job.objects.filter(owner=owner, submission=submission).first()
-        if existing is not None:
-            return existing
-        _admit(owner, team)
-        job = _store(request, owner, team, submission)
-        transaction.on_commit(wake_scheduler, robust=True)
+    limits = check(request, owner=owner, team=team)
+    try:
+        with transaction.atomic():
+            if any(limit.queued_jobs is not None for limit in limits):
+                _stand_in_line(owner, team)
+                if existing := same.first():
+                    return existing
+                _admit(limits, owner, team)
+            job = _store(request, owner, team, submission)
+            transaction.on_commit(wake_scheduler, robust=True)
+    except IntegrityError:
+        return same.get()  # the other half of a double post was faster
     return job
 
 
-def check(request: JobRequest, *, owner: Any, team: Team) -> None:
-    """Raise Refused for whatever no waiting would mend: wrong fields, rights, and limits below the request itself."""
+def check(request: JobRequest, *, owner: Any, team: Team) -> tuple[Limits, Limits]:
+    """The limits of owner and team, both of which the request could meet.
+
+    Raises Refused for whatever no waiting would mend: wrong fields, rights, limits below the request itself.
+    """
     problems = [*request.problems(), *_rights(request, owner, team)]
     limits = usage.user_limits([owner])[owner.pk], usage.team_limits([team])[team.pk]
     refusals = quotas.never(request, *limits)
     if problems or refusals:
         raise Refused(refusals, problems)
+    return limits
 
 
 def _rights(request: JobRequest, owner: Any, team: Team) -> list[Problem]:
@@ -68,8 +73,7 @@ def _rights(request: JobRequest, owner: Any, team: Team) -> list[Problem]:
         problems.append(Problem(field="image", code="IMAGE_NOT_ALLOWED", params={"image": request.image}))
     if request.mounts and owner.may_run_as_root:
         problems.append(Problem(field="mounts", code="MOUNTS_AS_ROOT"))
-    allowed = set(allowed_mounts(team).values_list("pk", flat=True))
-    if not set(request.mounts) <= allowed:
+    if request.mounts and not set(request.mounts) <= set(allowed_mounts(team).values_list("pk", flat=True)):
         problems.append(Problem(field="mounts", code="MOUNT_NOT_ALLOWED"))
     return problems
 
@@ -97,11 +101,18 @@ def allowed_mounts(team: Team) -> Any:
     return (Mount.objects.filter(teams=None) | Mount.objects.filter(teams=team)).distinct()
 
 
-def _admit(owner: Any, team: Team) -> None:
+def _stand_in_line(owner: Any, team: Team) -> None:
+    """Jobs of one user and of one team are admitted one after another, so that two can't both be the last."""
+    if connection.features.has_select_for_update:  # on SQLite the transaction itself is the line
+        get_user_model().objects.select_for_update().get(pk=owner.pk)
+        Team.objects.select_for_update().get(pk=team.pk)
+
+
+def _admit(limits: tuple[Limits, Limits], owner: Any, team: Team) -> None:
     now = timezone.now()
     refusals = quotas.admit(
-        (usage.user_limits([owner])[owner.pk], usage.usages("user", [owner.pk], now)[owner.pk]),
-        (usage.team_limits([team])[team.pk], usage.usages("team", [team.pk], now)[team.pk]),
+        (limits[0], usage.usages("user", [owner.pk], now)[owner.pk]),
+        (limits[1], usage.usages("team", [team.pk], now)[team.pk]),
     )
     if refusals:
         raise Refused(refusals)
