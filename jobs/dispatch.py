@@ -145,9 +145,10 @@ def _place(placement: Placement) -> Run | None:
 def _over_quota(job: Job, now: datetime) -> bool:
     limits = usage.user_limits([job.owner])[job.owner_id], usage.team_limits([job.team])[job.team_id]
     levels = []
-    for field, pk, limit in (("user", job.owner_id, limits[0]), ("team", job.team_id, limits[1])):
+    for limit, pk in zip(limits, (job.owner_id, job.team_id), strict=True):
+        held = usage.holdings(**{limit.scope: pk})
         budgets = [pk] if limit.gpu_seconds is not None else []
-        levels.append((limit, usage.usages(field, [pk], now, budgets=budgets)[pk]))
+        levels.append((limit, usage.in_use(limit.scope, [pk], held, now, budgets=budgets)[pk]))
     return bool(quotas.never(job, *limits) or quotas.start(job, *levels))
 
 

@@ -49,7 +49,7 @@ def finish(run_id: int, logs: LogKeeper, *, engine_gap: Callable[[], Gap | None]
     if run.state == RunState.STARTING:
         become_running(run, container)  # it ended before its start was written down: no state is skipped
     logs.finish(run.pk, container.id, timeout=settings.ENGINE_TIMEOUT)
-    run.refresh_from_db()
+    run = Run.objects.select_related("job", "node").get(pk=run_id)
     if container.exit_code in (endings.SIGKILLED, endings.SIGTERMED) and not run.wish and not container.oom_killed:
         time.sleep(settings.KILL_SETTLE)  # an engine that shuts down kills its containers first, then goes away
     reason, words = endings.decide(_facts(run, container, engine_gap())), container.error

@@ -46,8 +46,9 @@ def launch(run_id: int) -> None:
         if not locked or run is None or run.node.name != settings.NODE_NAME:
             return
         try:
+            is_first = run.state == RunState.PLACED
             if _enter_starting(run) and not _heed_wish(run):
-                _try_to_start(run)
+                _try_to_start(run, is_first=is_first)
         except (containers.EngineUnavailable, containers.EngineRefused) as error:
             log.warning("run %d: the engine did not do as asked, to be tried again: %s", run_id, error)
 
@@ -120,15 +121,15 @@ def _end_unstarted(run: Run, reason: EndReason, words: str) -> bool:
     return True
 
 
-def _try_to_start(run: Run) -> None:
+def _try_to_start(run: Run, *, is_first: bool) -> None:
     try:
-        _start(run)
+        _start(run, None if is_first else containers.inspect(run.container_name))
     except CannotStart as error:
         _end_unstarted(run, error.reason, str(error))
 
 
-def _start(run: Run) -> None:
-    existing = containers.inspect(run.container_name)
+def _start(run: Run, existing: containers.Container | None) -> None:
+    """Create, attach, start, as far as that is still to be done. `existing` is what an earlier try has left."""
     if existing is None or existing.status == "created":
         container_id = existing.id if existing else _create(run)
         if container_id is None:
