@@ -30,8 +30,9 @@ def _uses_database(item: Any) -> bool:
 
 
 def pytest_configure() -> None:
-    """A SIGTERM ends the run as Ctrl-C does: the real parts are stopped."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """A SIGTERM ends the run as Ctrl-C does: the real parts are stopped. Neither is ignored, as in the background."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

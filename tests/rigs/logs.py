@@ -161,6 +161,10 @@ def running_agent(engine: Engine, **environment: str) -> Iterator[AgentProcess]:
 
 
 def wait_for_log(run: Run, text: bytes, *, seconds: float = 15) -> bytes:
-    """Wait until the log, as anybody reads it, holds `text`."""
-    wait_until(lambda: text in stored(run), f"{text!r} in the log", seconds=seconds, every=0.02)
-    return stored(run)
+    """Wait until the log, as anybody reads it, holds `text`; return that log. A moment later its tail may be gone."""
+
+    def found() -> bytes:
+        log = stored(run)
+        return log if text in log else b""
+
+    return wait_until(found, f"{text!r} in the log", seconds=seconds, every=0.02)
