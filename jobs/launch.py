@@ -172,6 +172,8 @@ def _why_no_create(error: containers.EngineRefused) -> EndReason:
     for kind, reason in IMAGE_ERRORS:
         if isinstance(error, kind):
             return reason
+    if "no command specified" in str(error).lower():  # neither in the request nor in the image
+        return EndReason.COMMAND_NOT_FOUND
     return EndReason.DISK_FULL if "no space left" in str(error) else EndReason.CREATE_FAILED
 
 

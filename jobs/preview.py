@@ -8,13 +8,10 @@ from django.utils import timezone
 from jobs import quotas, snapshot, usage
 from jobs.models import Cluster, Team
 from jobs.policy import Reason, make_plan, order
+from jobs.policy.explain import NEVER
 from jobs.quotas import Refusal
 from jobs.request import JobRequest
 from jobs.submit import build
-
-NEVER = frozenset(
-    {"NO_GPU_MODEL", "NO_GPU_MEMORY", "TOO_LARGE_GPUS", "TOO_LARGE_CPUS", "TOO_LARGE_MEMORY", "TOO_LARGE_TOGETHER"}
-)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,10 @@ from django.contrib.auth import get_user_model
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from jobs import quotas, secretbox, usage
+from jobs import quotas, secretbox, snapshot, usage
 from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Team
+from jobs.policy.explain import impossible
+from jobs.policy.ledger import Ledger
 from jobs.queues import wake_scheduler
 from jobs.quotas import Limits, Refusal
 from jobs.request import JobRequest, Problem
@@ -35,6 +37,7 @@ def submit(request: JobRequest, *, owner: Any, team: Team, submission: uuid.UUID
     if existing := same.first():
         return existing
     limits = check(request, owner=owner, team=team)
+    _check_hardware(request, owner=owner, team=team)
     try:
         with transaction.atomic():
             if any(limit.queued_jobs is not None for limit in limits):
@@ -60,6 +63,25 @@ def check(request: JobRequest, *, owner: Any, team: Team) -> tuple[Limits, Limit
     if problems or refusals:
         raise Refused(refusals, problems)
     return limits
+
+
+_FIELDS = {
+    "NO_GPU_MODEL": "gpu_model", "NO_GPU_MEMORY": "gpu_memory_mib", "TOO_LARGE_CPUS": "millicpus",
+    "TOO_LARGE_MEMORY": "memory_mib",
+}  # fmt: skip
+
+
+def _check_hardware(request: JobRequest, *, owner: Any, team: Team) -> None:
+    """Raise Refused when no host could ever run it. A job that was taken in waits, should the hosts shrink later."""
+    ledgers = [Ledger(node) for node in snapshot.hardware(timezone.now())]
+    if not ledgers:
+        return
+    asked = snapshot.waiting(build(request, owner=owner, team=team))
+    reasons = impossible(asked, ledgers)
+    if reasons:
+        raise Refused(
+            problems=[Problem(field=_FIELDS.get(r["code"], "gpus"), code=r["code"], params=r) for r in reasons]
+        )
 
 
 def _rights(request: JobRequest, owner: Any, team: Team) -> list[Problem]:

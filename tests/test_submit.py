@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpus.models import Node
-from jobs import secretbox
+from jobs import dispatch, secretbox
 from jobs.models import Cluster, Job, Mount, Quota, Team
 from jobs.preview import preview
 from jobs.request import JobRequest
@@ -108,6 +108,40 @@ def test_only_the_teams_mounts_may_be_asked_for_and_none_as_root(alice: User, vi
     alice.may_run_as_root = False
     alice.save()
     assert list(send(ask(mounts=(everybodys.pk,)), alice, vision).mounts.all()) == [everybodys]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "field"),
+    [({"gpus": 4}, "TOO_LARGE_GPUS", "gpus"), ({"gpu_model": "NVIDIA H100"}, "NO_GPU_MODEL", "gpu_model"),
+     ({"gpu_memory_mib": 90_000}, "NO_GPU_MEMORY", "gpu_memory_mib"),
+     ({"millicpus": 64_000}, "TOO_LARGE_CPUS", "millicpus"),
+     ({"memory_mib": 999_999}, "TOO_LARGE_MEMORY", "memory_mib")],
+)  # fmt: skip
+def test_what_no_host_can_run_is_refused_at_once(
+    fields: dict[str, Any], code: str, field: str, alice: User, vision: Team
+) -> None:
+    """codalab/codalab-worksheets#861, microsoft/pai#4985: impossible requests waited for ever."""
+    factories.make_node("alpha", gpus=2, cordoned=True)
+    found = refusals(ask(**fields), alice, vision)
+    assert found[code].field == field
+    assert found[code].params["node" if "TOO" in code else "code"]
+
+
+def test_hosts_that_have_not_told_what_they_have_refuse_nothing(alice: User, vision: Team) -> None:
+    """roscisz/TensorHive#70."""
+    factories.make_node("alpha", gpus=2)
+    factories.make_node("beta", gpus=0, gpu_status=Node.GpuStatus.UNKNOWN)
+    assert send(ask(gpus=4), alice, vision).state == JobState.QUEUED
+
+
+def test_a_job_taken_in_before_the_hosts_shrank_waits_and_says_that_first(alice: User, vision: Team) -> None:
+    node = factories.make_node("alpha", gpus=2)
+    job = send(ask(gpus=2), alice, vision)
+    Quota.objects.create(user=alice, gpus=1)
+    node.gpus.filter(index=1).update(hidden=True)
+    dispatch.run_pass()
+    job.refresh_from_db()
+    assert [reason["code"] for reason in job.wait_reasons] == ["TOO_LARGE_GPUS", "QUOTA_GPUS"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,10 @@ from jobs.policy.ledger import Account, Ledger, suits
 from jobs.policy.view import Reason, Snapshot, Waiting
 from jobs.quotas import Limits, Usage, never, start
 
+NEVER = frozenset(
+    {"NO_GPU_MODEL", "NO_GPU_MEMORY", "TOO_LARGE_GPUS", "TOO_LARGE_CPUS", "TOO_LARGE_MEMORY", "TOO_LARGE_TOGETHER"}
+)
+
 
 def gates(job: Waiting, snapshot: Snapshot, account: Account) -> list[Reason]:
     """What holds the job back whatever room there is: holds, pause, start time, quotas, budget."""
@@ -44,7 +48,7 @@ def room(job: Waiting, ledgers: Sequence[Ledger]) -> list[Reason]:
         return [{"code": "NO_NODE"}]
     if any(ledger.fits(job) for ledger in ledgers):
         return []
-    too_large = list(_never_fits(job, ledgers))
+    too_large = impossible(job, ledgers)
     if too_large:
         return too_large
     able = [ledger for ledger in ledgers if _fits_on_paper(job, ledger)]
@@ -53,7 +57,14 @@ def room(job: Waiting, ledgers: Sequence[Ledger]) -> list[Reason]:
     if opened:
         best = max(opened, key=lambda ledger: (len(ledger.suiting(job)), ledger.millicpus, ledger.memory_mib))
         reasons = [*_busy(job, best, opened), *_sick(job, opened), *reasons, *_help(job, opened)]
-    return reasons or [{"code": "TOO_LARGE_TOGETHER"}]
+    return reasons
+
+
+def impossible(job: Waiting, ledgers: Sequence[Ledger]) -> list[Reason]:
+    """What the hardware there is can't give, were all of it idle and well; empty when some host would do."""
+    if any(_fits_on_paper(job, ledger) for ledger in ledgers):
+        return []
+    return list(_too_large(job, ledgers)) or [{"code": "TOO_LARGE_TOGETHER"}]
 
 
 def _fits_on_paper(job: Waiting, ledger: Ledger) -> bool:
@@ -68,10 +79,7 @@ def _offered(unavailable: Reason | None) -> bool:
     return unavailable is None or unavailable["code"] != "GPU_HIDDEN"
 
 
-def _never_fits(job: Waiting, ledgers: Sequence[Ledger]) -> Iterator[Reason]:
-    """What the hardware there is can't give, however long the job waits."""
-    if any(_fits_on_paper(job, ledger) for ledger in ledgers):
-        return
+def _too_large(job: Waiting, ledgers: Sequence[Ledger]) -> Iterator[Reason]:
     if job.gpus:
         reason = _no_such_gpus(job, ledgers)
         if reason is not None:

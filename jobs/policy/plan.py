@@ -42,7 +42,9 @@ class _Pass:
             )
             self.no_room.clear()
             return
-        self.reasons[job.id] = (*gates, *self._why_no_room(job))
+        room = self._why_no_room(job)
+        hopeless = any(reason["code"] in explain.NEVER for reason in room)
+        self.reasons[job.id] = (*room, *gates) if hopeless else (*gates, *room)
         if not gates:
             self._block(job)
 

@@ -6,6 +6,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from jobs.policy.explain import NEVER
 from jobs.wording import quantities as q
 from jobs.wording.lookup import Params, Table, say
 
@@ -31,6 +32,10 @@ def refusal(refused: Any, *, reader: str | None = None) -> str:
 
 def problem(found: Any) -> str:
     """A `request.Problem` as a sentence."""
+    if found.code in NEVER:
+        from jobs.wording.waits import wait_reason
+
+        return wait_reason(found.params)
     return say(PROBLEMS, found.code, found.params)
 
 
