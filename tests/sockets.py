@@ -40,7 +40,7 @@ async def _communicator(path: str, user: Any, origin: str, client: Client | None
 async def connect(path: str, user: Any, *, origin: str = f"http://{HOST}") -> tuple[bool, int | None]:
     """Whether the handshake is accepted, and the code where it is not."""
     socket = await _communicator(path, user, origin, None)
-    accepted, code = await socket.connect(timeout=5)
+    accepted, code = await socket.connect(timeout=20)
     if accepted:
         await socket.disconnect()
     return accepted, None if accepted else code
@@ -50,7 +50,7 @@ async def connect(path: str, user: Any, *, origin: str = f"http://{HOST}") -> tu
 async def open_socket(path: str, user: Any, *, client: Client | None = None) -> AsyncIterator[WebsocketCommunicator]:
     """An accepted socket, closed at the end of the block."""
     socket = await _communicator(path, user, f"http://{HOST}", client)
-    accepted, code = await socket.connect(timeout=5)
+    accepted, code = await socket.connect(timeout=20)
     assert accepted, code
     try:
         yield socket
@@ -60,7 +60,7 @@ async def open_socket(path: str, user: Any, *, client: Client | None = None) -> 
 
 
 async def message(
-    socket: WebsocketCommunicator, wanted: Callable[[dict[str, Any]], bool], *, seconds: float = 10
+    socket: WebsocketCommunicator, wanted: Callable[[dict[str, Any]], bool], *, seconds: float = 30
 ) -> dict[str, Any]:
     """The next JSON message that is wanted; binary frames and others are passed over."""
     async with asyncio.timeout(seconds):
@@ -74,7 +74,7 @@ async def message(
                     return found
 
 
-async def closed_with(socket: WebsocketCommunicator, *, seconds: float = 10) -> int | None:
+async def closed_with(socket: WebsocketCommunicator, *, seconds: float = 30) -> int | None:
     """The code of the close that follows."""
     async with asyncio.timeout(seconds):
         while True:

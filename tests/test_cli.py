@@ -62,7 +62,7 @@ class Shell:
 
     def run(self, *words: str, text: str | None = None, **env: str) -> "subprocess.CompletedProcess[bytes]":
         return subprocess.run(
-            [sys.executable, "-m", "portal.cli", *words], env=self.env | env, capture_output=True, timeout=60,
+            [sys.executable, "-m", "portal.cli", *words], env=self.env | env, capture_output=True, timeout=120,
             input=text.encode() if text is not None else None, cwd=self.env["HOME"],
         )  # fmt: skip
 
@@ -348,11 +348,11 @@ class Reader:
             setattr(self, name, getattr(self, name) + data)
 
     def until(self, data: bytes) -> None:
-        wait_until(lambda: data in self.out or self.process.poll() is not None, f"{data!r} in {self.out!r}", seconds=20)
+        wait_until(lambda: data in self.out or self.process.poll() is not None, f"{data!r} in {self.out!r}", seconds=60)
         assert data in self.out, self.err
 
     def ends(self) -> int:
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         for thread in self._threads:
             thread.join(5)
         return code
@@ -392,7 +392,7 @@ def following(shell: Shell, job: Job) -> Iterator[Reader]:
 def test_following_shows_output_live_and_ends_with_the_job_s_exit_code(shell: Shell, team_of_alice: User) -> None:
     job = factories.make_job(team_of_alice, wait_reasons=[{"code": "PAUSED", "reason": "new disks"}])
     with following(shell, job) as reader:
-        wait_until(lambda: b"new disks" in reader.err, "the reason to wait", seconds=20)
+        wait_until(lambda: b"new disks" in reader.err, "the reason to wait", seconds=60)
         node = Node(job)
         for number in range(5):
             node.print(b"%d%%\r" % number)
@@ -451,7 +451,7 @@ def test_submit_and_follow_in_one(shell: Shell) -> None:
     process = shell.start("submit", "-i", "a", "--follow", "--", "true")
     try:
         reader = Reader(process)
-        job = wait_until(lambda: Job.objects.first(), "the job", seconds=20)
+        job = wait_until(lambda: Job.objects.first(), "the job", seconds=60)
         node = Node(job)
         node.print(b"done\n")
         node.finish(0)
@@ -466,7 +466,7 @@ def test_waiting_for_a_cancelled_job_ends_with_130(shell: Shell, team_of_alice: 
     process = shell.start("wait", str(job.pk))
     try:
         reader = Reader(process)
-        wait_until(lambda: reader.err, "it looked", seconds=20)
+        wait_until(lambda: reader.err, "it looked", seconds=60)
         said(shell.run("cancel", str(job.pk)))
         assert reader.ends() == 130
     finally:

@@ -289,9 +289,9 @@ def test_samples_are_kept_for_an_hour_and_no_longer(redis_server: RedisServer, m
 def test_news_are_published(redis_server: RedisServer) -> None:
     listener = redis_server.client().pubsub()
     listener.psubscribe("*.live.gpus:*")
-    listener.get_message(timeout=5)
+    listener.get_message(timeout=20)
     Recorder("alpha").record(host(gpu()))
-    message = listener.get_message(timeout=5)
+    message = listener.get_message(timeout=20)
     listener.close()
     assert message is not None
     assert decode(message["data"]).node == "alpha"

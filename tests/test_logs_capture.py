@@ -190,7 +190,7 @@ def test_news_tell_of_growth_and_of_the_end(
         heard.psubscribe("*")
         log = container.play(follower)
         ends = []
-        wait_until(lambda: _gather(heard, container.run.pk, ends), "the news of the end", seconds=10)
+        wait_until(lambda: _gather(heard, container.run.pk, ends), "the news of the end")
     assert log == b"one\ntwo\n"
     assert [news["end"] for news in ends if not news.get("complete")] in ([4], [4, 8])
     assert ends[-1] == {"generation": 0, "end": 8, "complete": True}

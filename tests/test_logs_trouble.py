@@ -200,7 +200,7 @@ def test_an_engine_restarted_under_a_running_container_leaves_no_hole(
             container.start()
             logs.wait_for_log(container.run, b"line 5\n")
             engine.restart()
-            wait_until(lambda: container.run.pk in follower.active_runs(), "attached again", seconds=20)
+            wait_until(lambda: container.run.pk in follower.active_runs(), "attached again")
             container.wait()
             log = container.end(follower)
     assert log == b"".join(b"line %d\n" % i for i in range(1, 61))
@@ -219,7 +219,7 @@ def test_an_engine_that_crashed_leaves_a_whole_or_marked_log(
             logs.wait_for_log(container.run, b"part 5\n")
             engine.kill()
             engine.start()
-            wait_until(lambda: container.run.pk in follower.active_runs(), "attached again", seconds=20)
+            wait_until(lambda: container.run.pk in follower.active_runs(), "attached again")
             container.wait()
             log = container.end(follower)
     expected = b"".join(b"part %d\n" % i for i in range(1, 61))
@@ -283,7 +283,7 @@ def test_a_locked_database_stops_no_job_and_the_log_catches_up(
     log = container.end(follower)
     times = sorted(int(line) for line in re.findall(rb"^(\d{10})$", log, re.MULTILINE))
     assert re.findall(rb"x(\d+)\n", log) == [b"%d" % i for i in range(1, 41)]
-    assert max(after - before for before, after in itertools.pairwise(times)) <= 2
+    assert max(after - before for before, after in itertools.pairwise(times)) < 4, "not as long as the lock"
 
 
 # --- limits ---
@@ -325,7 +325,7 @@ def test_an_agent_killed_after_the_limit_shows_no_hole(engine: Engine, spool: Pa
     with logs.running_agent(engine, LOG_LIMIT_BYTES="50000") as agent:
         assert container.attach()
         container.start()
-        wait_until(lambda: len(logs.stored(container.run)) == 50000, "the limit", seconds=10)
+        wait_until(lambda: len(logs.stored(container.run)) == 50000, "the limit")
         agent.restart()
         assert agent.call("adopt", container.run.pk, container.id) == "ok"
         container.wait()

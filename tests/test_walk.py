@@ -308,7 +308,7 @@ HOST = b"localhost"
 async def opens(path: str, headers: list[tuple[bytes, bytes]]) -> bool:
     """Whether the socket is accepted; a refusal comes before accept, as an HTTP 403."""
     socket = WebsocketCommunicator(application, path, headers=[(b"host", HOST), *headers])
-    accepted, _code = await socket.connect(timeout=10)
+    accepted, _code = await socket.connect(timeout=20)
     await socket.disconnect()
     return bool(accepted)
 

@@ -160,7 +160,7 @@ def running_agent(engine: Engine, **environment: str) -> Iterator[AgentProcess]:
         agent.kill()
 
 
-def wait_for_log(run: Run, text: bytes, *, seconds: float = 15) -> bytes:
+def wait_for_log(run: Run, text: bytes, *, seconds: float = 60) -> bytes:
     """Wait until the log, as anybody reads it, holds `text`; return that log. A moment later its tail may be gone."""
 
     def found() -> bytes:

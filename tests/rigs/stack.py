@@ -103,7 +103,7 @@ class Stack:
         ready = {"web": self._web_ready, "scheduler": self._scheduler_ready}.get(role) or (
             lambda: self._node_ready(self._node_env.get(role, self.env)["NODE_NAME"])
         )
-        wait_until(lambda: self._alive(role) and ready(), f"{role} ready; its log: {self.log_of(role)}", seconds=40)
+        wait_until(lambda: self._alive(role) and ready(), f"{role} ready; its log: {self.log_of(role)}", seconds=90)
 
     def _alive(self, role: str) -> bool:
         if not self.is_running(role):

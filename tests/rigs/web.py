@@ -39,7 +39,7 @@ class Web:
         }  # fmt: skip
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, cwd=BASE_DIR, env=env, stdout=log, stderr=log)
-        wait_until(self._answers, f"web process: {tail_of(self.log)}", seconds=30)
+        wait_until(self._answers, f"web process: {tail_of(self.log)}", seconds=60)
 
     def _answers(self) -> bool:
         if self._process is not None and self._process.poll() is not None:

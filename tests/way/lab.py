@@ -49,11 +49,11 @@ class Lab:
     def fresh(self, job: Job) -> Job:
         return self.stack.orm(lambda: Job.objects.get(pk=job.pk))
 
-    def wait(self, job: Job, *states: str, seconds: float = 40) -> Job:
+    def wait(self, job: Job, *states: str, seconds: float = 80) -> Job:
         wait_until(lambda: self.fresh(job).state in states, f"{job} in {states}", seconds=seconds)
         return self.fresh(job)
 
-    def end(self, job: Job, seconds: float = 60) -> Job:
+    def end(self, job: Job, seconds: float = 120) -> Job:
         try:
             return self.wait(job, *ENDED, seconds=seconds)
         except Exception:
