@@ -18,6 +18,7 @@ from jobs.board import Entry, board, in_full, places
 from jobs.formhelp import levels_of
 from jobs.models import Job, Priority, Run
 from jobs.paging import Filters, narrow
+from jobs.policy.explain import is_final
 from jobs.preview import preview
 from jobs.states import ENDED, LIVE, WAITING, JobState
 from jobs.status import iso, status, summary
@@ -132,15 +133,18 @@ def why(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Why the job waits, with all reasons; or why it ended, and what to try."""
     job = get_job(request.user, job_id)
     run = job.current_run
-    waits, ended = job.state in WAITING, job.state in ENDED
+    ended = job.state in ENDED
+    found = sorted(job.wait_reasons, key=lambda r: not is_final(r)) if job.state in WAITING else []
+    final = bool(found) and is_final(found[0])
     place_of, length = places([job.pk])
     advice = wording.suggestion(job, run) if ended else None
     return {
         "id": job.pk, "state": job.state, "headline": wording.headline(job, run, reader=request.user.username),
-        "reasons": _reasons(job.wait_reasons, request.user) if waits else [],
+        "cannot_start": final, "reasons": _reasons(found, request.user),
         "position": place_of.get(job.pk), "queue_length": length,
         "end_reason": job.end_reason if ended else "", "exit_code": job.exit_code,
-        "suggestion": advice.text if advice else "", "details": run.engine_message if run and ended else "",
+        "suggestion": advice.text if advice else wording.way_out(found[0]) if final else "",
+        "details": run.engine_message if run and ended else "",
     }  # fmt: skip
 
 

@@ -52,6 +52,9 @@ class JobRow(Schema):
     is_ended: bool
     headline: str = Field(description="The one sentence: why it waits, where it runs, how it ended")
     reasons: list[str]
+    cannot_start: bool = Field(description="It waits for what can't come: change it")
+    suggestion: str = Field(description="What would let a job start that cannot start as it is; else empty")
+    changes: dict[str, str] = Field(description="Fields of the form that the suggestion would change")
     held_by_user: bool
     held_by_admin: bool
     wish: str
@@ -106,7 +109,8 @@ class Why(Schema):
     id: int
     state: str
     headline: str
-    reasons: list[Reason] = Field(description="All reasons why it waits; empty unless it waits")
+    cannot_start: bool = Field(description="No waiting helps: hosts or limits as they are can never give it that much")
+    reasons: list[Reason] = Field(description="All reasons why it waits, the final ones first; empty unless it waits")
     position: int | None = Field(description="Place in the queue, from 1")
     queue_length: int
     end_reason: str

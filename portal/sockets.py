@@ -241,8 +241,13 @@ def _cookie(scope: Any, name: str) -> str:
 
 
 def _language(scope: Any) -> str:
-    """The reader's language as pages choose it: this browser's choice, the person's, what the browser prefers."""
-    candidates = [_cookie(scope, settings.LANGUAGE_COOKIE_NAME), getattr(scope["user"], "language", "")]
+    """The reader's language as pages choose it: this browser's choice, the person's, what the browser prefers.
+
+    A program gets what it asks for, as from the API: its own words around ours must not be of another language.
+    """
+    candidates = [_cookie(scope, settings.LANGUAGE_COOKIE_NAME)]
+    if "token_authorization" not in scope:
+        candidates.append(getattr(scope["user"], "language", ""))
     candidates += [part.partition(";")[0].strip() for part in _header(scope, b"accept-language").split(",")]
     for code in candidates:
         with contextlib.suppress(LookupError):

@@ -25,7 +25,8 @@ from jobs.states import EndReason, JobState, RunState
 from portal import live
 from portal.cli import show
 from portal.cli.display import Waiting
-from portal.cli.follow import Follower, Position, exit_status
+from portal.cli.follow import Follower, Patience, Position, exit_status
+from portal.cli.text import catalogue_of
 from portal.models import ApiToken, User
 from tests import factories
 from tests.rigs.processes import free_port, wait_until
@@ -283,6 +284,61 @@ def test_the_lists_show_what_is_there(shell: Shell, team_of_alice: User) -> None
     assert "GPUs" in said(shell.run("quota"))
 
 
+def test_a_job_that_can_never_start_is_told_first_of_all(shell: Shell, team_of_alice: User) -> None:
+    factories.make_node("alpha", gpus=2)
+    reasons = [{"code": "PAUSED"}, {"code": "TOO_LARGE_GPUS", "asked": 8, "most": 2, "node": "alpha"}]
+    job = factories.make_job(team_of_alice, gpus=8, wait_reasons=reasons)
+    lines = said(shell.run("why", str(job.pk))).splitlines()
+    assert lines[0] == f"#{job.pk} Cannot start: No host has 8 GPUs; the largest, alpha, has 2 GPUs."
+    assert "paused" in lines[1]
+    assert "submit it again" in lines[2]
+    assert len(lines) == 3
+    Job.objects.filter(pk=job.pk).update(wait_reasons=reasons[:1])
+    assert "Cannot start" not in said(shell.run("why", str(job.pk)))
+
+
+def test_what_was_asked_for_is_said_in_the_plural(shell: Shell, team_of_alice: User) -> None:
+    one = factories.make_job(team_of_alice, gpus=1, millicpus=1000)
+    two = factories.make_job(team_of_alice, gpus=2, millicpus=500)
+    assert "1 GPU · 1 CPU ·" in said(shell.run("show", str(one.pk)))
+    assert "2 GPUs · 0.5 CPUs ·" in said(shell.run("show", str(two.pk)))
+
+
+# --- language ---
+
+
+@pytest.mark.parametrize(
+    ("name", "catalogue"),
+    [("", "en"), ("C.UTF-8", "en"), ("de_DE.UTF-8", "en"), ("zh_CN.UTF-8", "zh_Hans"), ("zh-hans", "zh_Hans"),
+     ("zh_TW", "zh_Hans"), ("POSIX", "en")],
+)  # fmt: skip
+def test_every_locale_has_a_catalogue(name: str, catalogue: str) -> None:
+    assert catalogue_of(name) == catalogue
+
+
+def _is_chinese(text: str) -> bool:
+    return any(letter >= "\u4e00" for letter in text)
+
+
+def test_the_environment_decides_the_language_not_the_account(shell: Shell, team_of_alice: User) -> None:
+    """The server's sentences, over HTTP and over the socket, are of the language of the command's own."""
+    User.objects.filter(pk=team_of_alice.pk).update(language="zh-hans")
+    job = factories.make_job(team_of_alice, wait_reasons=[{"code": "PAUSED"}])
+    for words in (["ps"], ["why", str(job.pk)], ["show", str(job.pk)]):
+        assert not _is_chinese(said(shell.run(*words)))
+        assert _is_chinese(said(shell.run(*words, LANG="zh_CN.UTF-8")))
+    chosen = said(shell.run("--lang", "zh", "why", str(job.pk)))
+    assert chosen == said(shell.run("why", str(job.pk), LANG="zh_CN.UTF-8"))
+    with following(shell, job) as reader:
+        wait_until(lambda: b"paused" in reader.err, "the reason to wait", seconds=20)
+        node = Node(job)
+        node.print(b"one")
+        reader.until(b"one")
+        node.finish(0)
+        assert reader.ends() == 0
+    assert not _is_chinese(reader.err.decode())
+
+
 def test_cancel_goes_on_after_a_refusal(shell: Shell, team_of_alice: User) -> None:
     own = factories.make_job(team_of_alice)
     foreign = factories.make_job(factories.make_user("charlie", teams=(factories.make_team("audio"),)))
@@ -420,6 +476,25 @@ def test_following_survives_a_restart_of_the_server(shell: Shell, web: Web, team
     assert reader.out == b"one two three"
 
 
+def test_following_gives_up_when_the_server_stays_away(
+    redis_server: RedisServer, team_of_alice: User, tmp_path: Path
+) -> None:
+    job = factories.make_job(team_of_alice)
+    node = Node(job)
+    with running_web() as server:
+        process = Shell(tmp_path, server.url, team_of_alice).start("logs", "-f", str(job.pk), "--patience", "1s")
+        try:
+            reader = Reader(process)
+            node.print(b"one")
+            reader.until(b"one")
+            server.kill()
+            assert reader.ends() == 2
+        finally:
+            process.kill()
+    assert b"giving up" in reader.err
+    assert f"dockyard logs -f {job.pk}".encode() in reader.err
+
+
 def test_following_goes_on_by_ranges_where_sockets_do_not_pass(
     redis_server: RedisServer, team_of_alice: User, tmp_path: Path
 ) -> None:
@@ -483,7 +558,7 @@ def test_the_exit_status_stands_for_the_end(state: str, code: int | None, status
 
 
 def test_a_mended_gap_neither_repeats_nor_skips_what_follows(capsys: pytest.CaptureFixture[str]) -> None:
-    follower = Follower(None, 12, Waiting(12))  # type: ignore[arg-type]
+    follower = Follower(None, 12, Waiting(12), Patience(60))  # type: ignore[arg-type]
     follower.at = Position(run=5, generation=0, offset=90, size=100)
     assert follower._moved(5, 1, 180)
     assert (follower.at.generation, follower.at.offset) == (1, 170)
@@ -506,7 +581,9 @@ def test_files_are_listed_and_fetched(shell: Shell, team_of_alice: User) -> None
     said(shell.run("get", str(job.pk), "out/a b#?.bin"))
     assert (Path(shell.env["HOME"]) / "a b#?.bin").read_bytes() == b"\0\1\2"
     assert shell.run("get", str(job.pk), "out/a b#?.bin", "-o", "-").stdout == b"\0\1\2"
-    assert "no such file" in complaint(shell.run("get", str(job.pk), "out/nothing"))
+    said(shell.run("get", str(job.pk), "./out//a b#?.bin", "-o", "tidied"))
+    for wrong in ("out/nothing", "../../etc/passwd", "out/../../../etc/passwd", "/etc/passwd", "..", ""):
+        assert "no such file" in complaint(shell.run("get", str(job.pk), wrong))
 
 
 def test_lists_are_whole_in_a_pipe_and_fit_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,17 @@ NEVER = frozenset(
     {"NO_GPU_MODEL", "NO_GPU_MEMORY", "TOO_LARGE_GPUS", "TOO_LARGE_CPUS", "TOO_LARGE_MEMORY", "TOO_LARGE_TOGETHER"}
 )
 
+_ABOVE_A_LIMIT = frozenset({"LARGEST_JOB", "LONGEST_LIMIT", "HIGHEST_PRIORITY", "BUDGET_SIZE"})
+_LIMITS_IN_USE = frozenset({"QUOTA_GPUS", "QUOTA_CPUS", "QUOTA_MEMORY"})
+
+
+def is_final(reason: Reason) -> bool:
+    """Whether no waiting lifts this: the hardware there is, or a limit as it is now, can never give what is asked."""
+    code = reason["code"]
+    if code in _LIMITS_IN_USE:
+        return (reason.get("asked") or 0) > (reason.get("limit") or 0)
+    return code in NEVER | _ABOVE_A_LIMIT or (code == "QUOTA_RUNNING" and reason.get("limit") == 0)
+
 
 def gates(job: Waiting, snapshot: Snapshot, account: Account) -> list[Reason]:
     """What holds the job back whatever room there is: holds, pause, start time, quotas, budget."""

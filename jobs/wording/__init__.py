@@ -4,12 +4,13 @@ All functions read the active language at call time and never raise: a code or a
 does not know (a row of another version) becomes a sentence that names the code.
 """
 
-from jobs.wording.ends import Suggestion, end_label, end_sentence, suggestion
+from jobs.wording.ends import Suggestion, end_label, end_sentence
 from jobs.wording.events import event_sentence, progress, warning
 from jobs.wording.quantities import clock_time, cpus, duration, gpu_hours, gpus, memory, place
-from jobs.wording.refusals import problem, refusal
+from jobs.wording.refusals import problem, refusal, refusals
 from jobs.wording.states import headline, priority_label, state_label
-from jobs.wording.waits import wait_reason
+from jobs.wording.waits import wait_reason, way_out
+from jobs.wording.ways import suggestion
 
 __all__ = [
     "Suggestion",
@@ -32,4 +33,5 @@ __all__ = [
     "suggestion",
     "wait_reason",
     "warning",
+    "way_out",
 ]

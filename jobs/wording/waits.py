@@ -24,6 +24,16 @@ def wait_reason(reason: Mapping[str, Any], *, reader: str | None = None) -> str:
     return say(WAITS, code, {"count": 1, **reason} if code.startswith("GPU_") else reason)
 
 
+def way_out(reason: Mapping[str, Any]) -> str:
+    """What to change when a reason is final, which is when no waiting helps."""
+    code = str(reason.get("code", ""))
+    if code == "NO_GPU_MODEL":
+        return _("Cancel it and submit it again with a GPU model that is there, or with any.")
+    if code in QUOTAS:
+        return _("Cancel it and submit it again asking for less, or ask an administrator to raise the limit.")
+    return _("Cancel it and submit it again asking for less, or ask an administrator for a host that has as much.")
+
+
 def _paused(p: Params) -> str:
     if p.get("reason"):
         return _("An administrator has paused all starts: %(reason)s") % p

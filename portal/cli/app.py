@@ -30,6 +30,19 @@ JobId = Annotated[str, typer.Argument(metavar="ID", help=_("The job's number."))
 JobIds = Annotated[list[str], typer.Argument(metavar="ID…", help=_("The jobs' numbers."))]
 AsJson = Annotated[bool, typer.Option("--json", help=_("Print the server's answer as JSON."))]
 RunNumber = Annotated[int | None, typer.Option("--run", min=1, help=_("Which attempt; the last one unless told."))]
+Patience = Annotated[str, typer.Option(
+    envvar="DOCKYARD_PATIENCE", metavar="DURATION",
+    help=_("Give up, with status 2, when the server has not answered for so long."),
+)]  # fmt: skip
+
+
+@app.callback()
+def everywhere(
+    lang: Annotated[
+        str, typer.Option(metavar="en|zh", help=_("Language; as the environment has it unless told."))
+    ] = "",
+) -> None:
+    """What stands before the command. `--lang` was heeded before this file was imported."""
 
 
 def run() -> None:
@@ -241,21 +254,22 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help=_("Go on as it grows; end as the job ends."))] = False,
     run_number: RunNumber = None,
     tail: Annotated[int | None, typer.Option(min=0, help=_("Only the last so many bytes."))] = None,
+    patience: Patience = "10m",
 ) -> None:
     from portal.cli import follow as following
     from portal.cli import logs as reading
 
-    server, number = client(), job_number(job)
+    server, number, patient = client(), job_number(job), following.Patience.of(patience)
     if follow:
-        raise SystemExit(following.follow(server, number, tail=tail))
+        raise SystemExit(following.follow(server, number, tail=tail, patience=patient))
     reading.print_log(server, number, run_number, tail)
 
 
 @app.command(help=_("Wait until a job has ended; the exit status is the job's."))
-def wait(job: JobId) -> None:
+def wait(job: JobId, patience: Patience = "10m") -> None:
     from portal.cli import follow
 
-    raise SystemExit(follow.wait(client(), job_number(job)))
+    raise SystemExit(follow.wait(client(), job_number(job), follow.Patience.of(patience)))
 
 
 @app.command(help=_("List the files a job left in its folder."))
@@ -299,6 +313,7 @@ def submit(
     mount: Annotated[list[str] | None, typer.Option("--mount", help=_("Name of a mount; may be repeated."))] = None,
     start_after: Annotated[str | None, typer.Option(help=_("Not before: 2026-01-31 18:00, or in 2h."))] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help=_("Show its log; end as the job ends."))] = False,
+    patience: Patience = "10m",
     preview: Annotated[bool, typer.Option("--preview", help=_("Only say what would happen."))] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -311,7 +326,7 @@ def submit(
         memory=memory, shm=shm, limit=limit, grace=grace, priority=priority, env=env or [], secret=secret or [],
         mounts=mount or [], start_after=start_after,
     )  # fmt: skip
-    server = client()
+    server, patient = client(), following.Patience.of(patience)
     if preview:
         answer = server.post("/api/jobs/preview", body)
         print_json(answer) if as_json else show.preview(answer)
@@ -322,4 +337,4 @@ def submit(
     else:
         show.submitted(job)
     if follow:
-        raise SystemExit(following.follow(server, job["id"]))
+        raise SystemExit(following.follow(server, job["id"], patience=patient))

@@ -11,10 +11,12 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from jobs import units
 from portal.cli.client import Client, Unreachable
 from portal.cli.display import Waiting
+from portal.cli.failure import Failure
 from portal.cli.logs import read_range, write_out
-from portal.cli.text import _
+from portal.cli.text import ACCEPT_LANGUAGE, _
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "LOST"})
 STATUS_OF_STATE = {"SUCCEEDED": 0, "TIMED_OUT": 124, "LOST": 125, "CANCELLED": 130}
@@ -33,11 +35,39 @@ def exit_status(job: dict[str, Any]) -> int:
     return STATUS_OF_STATE[job["state"]]
 
 
-def wait(server: Client, job: int) -> int:
-    """Wait for the end, showing what the job waits for; return its exit status."""
+class Patience:
+    """How long a server may not answer before we give up: some seconds since it was last heard of."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._heard = time.monotonic()
+
+    @classmethod
+    def of(cls, text: str) -> "Patience":
+        """As long as "10m" says. Raises Failure."""
+        try:
+            return cls(units.parse_duration(text))
+        except units.BadQuantity as error:
+            raise Failure(f"--patience: {error}.") from error
+
+    def heard(self) -> None:
+        self._heard = time.monotonic()
+
+    def check(self, server: Client, job: int) -> None:
+        """Raise Failure once it is over."""
+        if time.monotonic() - self._heard > self.seconds:
+            raise Failure(
+                _("%(url)s has not answered for %(time)s: giving up. The job itself is not touched by this.")
+                % {"url": server.config.url, "time": units.format_duration(self.seconds)},
+                _("Once it answers: dockyard logs -f %d") % job,
+            )
+
+
+def wait(server: Client, job: int, patience: Patience) -> int:
+    """Wait for the end, showing what the job waits for; return its exit status. Raises Failure."""
     with Waiting(job) as display:
         while True:
-            found = _status(server, job, display)
+            found = _status(server, job, display, patience)
             if found and found["state"] in ENDED:
                 break
             time.sleep(POLL_PERIOD)
@@ -45,21 +75,26 @@ def wait(server: Client, job: int) -> int:
     return exit_status(found)
 
 
-def _status(server: Client, job: int, display: Waiting) -> dict[str, Any] | None:
+def _status(server: Client, job: int, display: Waiting, patience: Patience) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = server.get(f"/api/jobs/{job}")
     except Unreachable as failure:
+        patience.check(server, job)
         display.say(failure.sentence + " " + _("Trying again…"))
         return None
+    patience.heard()
     display.show(found)
     return found
 
 
-def follow(server: Client, job: int, *, tail: int | None = None) -> int:
-    """Print the log as it grows until the job has ended; return its exit status. Ctrl-C leaves the job alone."""
+def follow(server: Client, job: int, *, patience: Patience, tail: int | None = None) -> int:
+    """Print the log as it grows until the job has ended; return its exit status. Ctrl-C leaves the job alone.
+
+    Raises Failure when the server is gone for longer than `patience`.
+    """
     with Waiting(job) as display:
         try:
-            ended = Follower(server, job, display).to_the_end(-tail if tail else 0)
+            ended = Follower(server, job, display, patience).to_the_end(-tail if tail else 0)
         except KeyboardInterrupt:
             display.close()
             sys.stderr.write("\n" + _("Job #%(id)d goes on. To stop it: dockyard cancel %(id)d") % {"id": job} + "\n")
@@ -80,10 +115,11 @@ class Position:
 
 
 class Follower:
-    def __init__(self, server: Client, job: int, display: Waiting) -> None:
+    def __init__(self, server: Client, job: int, display: Waiting, patience: Patience) -> None:
         self.server = server
         self.job = job
         self.display = display
+        self.patience = patience
         self.at = Position()
         self.status: dict[str, Any] = {}
         self.ended_at: float | None = None
@@ -114,7 +150,7 @@ class Follower:
 
     def _catch_up(self, start: int) -> int:
         """Print all there is now. Returns the start to go on with: 0, or the same as long as there is no run."""
-        status = _status(self.server, self.job, self.display)
+        status = _status(self.server, self.job, self.display, self.patience)
         if status is None:
             return start
         self.status = status  # taken before the log: what ended then has all its bytes now or marks them later
@@ -146,7 +182,7 @@ class Follower:
 
         url = "ws" + self.server.config.url.removeprefix("http") + f"/ws/jobs/{self.job}/"
         proxy: Literal[True] | None = None if self.server.config.is_local else True
-        headers = {"Authorization": f"Bearer {self.server.config.token}"}
+        headers = {"Authorization": f"Bearer {self.server.config.token}", "Accept-Language": ACCEPT_LANGUAGE}
         heard = False
         try:
             with connect(url, additional_headers=headers, compression=None, max_size=None, proxy=proxy) as socket:
@@ -154,6 +190,7 @@ class Follower:
                 while not self._is_done():
                     self._take(socket, socket.recv(timeout=SILENCE))
                     heard = True
+                    self.patience.heard()
         except (WebSocketException, OSError):  # TimeoutError too: a ping was due
             pass
         return heard

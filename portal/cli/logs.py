@@ -1,12 +1,13 @@
 """Log bytes and files, byte for byte to standard output or a file."""
 
 import os
+import posixpath
 import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from portal.cli.client import LOG_CHUNK, Client
+from portal.cli.client import LOG_CHUNK, Client, Missing
 from portal.cli.failure import Failure
 from portal.cli.text import _
 
@@ -49,9 +50,17 @@ def read_range(server: Client, job: int, run: int | None, start: int) -> tuple[b
     return response.content, LogFacts(response.headers)
 
 
+def _in_url(job: int, path: str) -> str:
+    """A path inside the job's folder for a URL, in which nothing may lead up and out of it. Raises Missing."""
+    tidy = posixpath.normpath(path) if path else "."
+    if tidy == "." or tidy.startswith("/") or tidy.split("/")[0] == "..":
+        raise Missing(_("The job has no such file."), _("dockyard files %d lists them.") % job)
+    return quote(tidy)
+
+
 def download(server: Client, job: int, path: str, target: str) -> None:
     """Fetch one file of a job, to `target` or, for "-", to standard output. A file is whole or not there at all."""
-    with server.stream(f"/api/jobs/{job}/files/{quote(path)}") as response:
+    with server.stream(f"/api/jobs/{job}/files/{_in_url(job, path)}") as response:
         if target == "-":
             for piece in response.iter_bytes():
                 write_out(piece)

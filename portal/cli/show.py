@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.units import format_cpus, format_duration, format_memory
-from portal.cli.text import _
+from portal.cli.text import _, ngettext
 
 Json = dict[str, Any]
 NARROWEST = 12
@@ -166,17 +166,28 @@ def job(found: Json, events: list[Json]) -> None:
 def _asked(found: Json) -> str:
     limit = found["limit_seconds"]
     return " · ".join([
-        f"{found['gpus']} GPU {found['gpu_model']}".strip(), f"{format_cpus(found['millicpus'])} CPU",
+        f"{_gpus(found['gpus'])} {found['gpu_model']}".strip(), _cpus(found["millicpus"]),
         format_memory(found["memory_mib"]), format_duration(limit) if limit else _("no time limit"),
     ])  # fmt: skip
 
 
+def _gpus(count: int) -> str:
+    return ngettext("%(count)d GPU", "%(count)d GPUs", count) % {"count": count}
+
+
+def _cpus(millicpus: int) -> str:
+    number = format_cpus(millicpus)
+    return ngettext("%(number)s CPU", "%(number)s CPUs", 1 if number == "1" else 2) % {"number": number}
+
+
 def why(found: Json) -> None:
-    out.print(Text.assemble(f"#{found['id']} ", plain(found["headline"])))
-    for reason in found["reasons"]:
-        if reason["message"] != found["headline"]:
-            out.print(Text.assemble("  • ", plain(reason["message"])))
-    if found["position"]:
+    said = [reason["message"] for reason in found["reasons"]]
+    headline = _("Cannot start: %s") % said[0] if found["cannot_start"] else found["headline"]
+    out.print(Text.assemble(f"#{found['id']} ", plain(headline)))
+    for sentence in said:
+        if sentence not in headline:
+            out.print(Text.assemble("  • ", plain(sentence)))
+    if found["position"] and not found["cannot_start"]:
         out.print(_("Place %(place)d of %(length)d in the queue.")
                   % {"place": found["position"], "length": found["queue_length"]})  # fmt: skip
     if found["suggestion"]:

@@ -1,24 +1,27 @@
 """The reader's language, from the same catalogues as the pages, without Django."""
 
 import gettext
-import locale
 import os
 from pathlib import Path
 
 _CATALOGUES = Path(__file__).resolve().parents[2] / "locale"
-_DJANGO_NAMES = {"zh_CN": "zh_Hans", "zh_SG": "zh_Hans", "zh": "zh_Hans"}
+LANGUAGE_VARIABLE = "DOCKYARD_LANG"  # set by --lang, before anything is said
+
+
+def catalogue_of(name: str) -> str:
+    """The catalogue for a locale or language tag: "en", or "zh_Hans" for "zh", "zh-CN", "zh_CN.UTF-8"."""
+    language = name.replace("-", "_").partition(".")[0].partition("_")[0].lower()
+    return "zh_Hans" if language == "zh" else "en"
 
 
 def _wanted() -> str:
-    """The locale's language as its catalogue is called: "en", "zh_Hans"."""
-    for name in ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"):
-        value = os.environ.get(name, "").split(":")[0]
-        if value:
-            short = (locale.normalize(value).partition(".")[0]).partition("@")[0]
-            return _DJANGO_NAMES.get(short, short.partition("_")[0] if short not in ("C", "POSIX") else "en")
-    return "en"
+    """The reader's language as its catalogue is called; the same is asked of the server, so that none mixes."""
+    names = (LANGUAGE_VARIABLE, "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
+    return catalogue_of(next((value for name in names if (value := os.environ.get(name, "").split(":")[0])), ""))
 
 
 LANGUAGE = _wanted()
 ACCEPT_LANGUAGE = LANGUAGE.replace("_", "-").lower()
-_ = gettext.translation("django", _CATALOGUES, [LANGUAGE], fallback=True).gettext
+_translations = gettext.translation("django", _CATALOGUES, [LANGUAGE], fallback=True)
+_ = _translations.gettext
+ngettext = _translations.ngettext
