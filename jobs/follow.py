@@ -110,7 +110,7 @@ class Follower:
 
     def start(self) -> None:
         """Take the spool, and listen. Raises AnotherAgent."""
-        self._root.mkdir(parents=True, exist_ok=True)
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._held = os.open(self._root / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -224,6 +224,8 @@ def _clock() -> Iterator[Finding]:
     try:
         seconds, micros = live.connection().time()
     except redis.RedisError:
+        seen, remedy = _("unknown: it is compared with that of Redis, which does not answer"), _("Mend Redis first.")
+        yield Finding(name=_("Clock"), verdict="warn", seen=seen, remedy=remedy)
         return
     skew = time.time() - (seconds + micros / 1e6)
     seen = _("%(skew).1f s from that of Redis") % {"skew": abs(skew)}

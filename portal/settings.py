@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import socket
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,21 @@ def _stored_secret(path: Path) -> str:
     return secret
 
 
+def _keep_private(folder: Path) -> None:
+    """Make the folder for our account alone; close one of ours that others may enter, unless it is a shared /tmp.
+
+    Job containers need no way through it: the engine binds their workspace as root.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = folder.stat()
+    if found.st_uid == os.geteuid() and found.st_mode & 0o077 and not found.st_mode & stat.S_ISVTX:
+        folder.chmod(0o700)
+
+
 def _load() -> dict[str, Any]:
     """Read what can be wrong in the environment; EnvError says what."""
     data = Path(env.str("DATA_DIR", str(BASE_DIR / "data"))).resolve()
-    data.mkdir(parents=True, exist_ok=True)
+    _keep_private(data)
     return {
         "DATA_DIR": data,
         "DEBUG": env.bool("DEBUG", False),

@@ -1,8 +1,14 @@
 """Deployments that make no sense are named by an id, with a hint; the doctor names what the host lacks."""
 
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.core import checks
 from django.core.management import call_command
 
@@ -83,6 +89,26 @@ def test_ordinary_commands_do_not_wait_for_redis(settings: Any, monkeypatch: pyt
     checks.run_checks()
 
 
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o700, None])
+def test_the_data_folder_is_closed_to_other_accounts(mode: int | None, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    if mode is not None:
+        data.mkdir()
+        data.chmod(mode)
+    env = {**os.environ, "DATA_DIR": str(data)}
+    subprocess.run([sys.executable, "-c", "import portal.settings"], env=env, cwd=django_settings.BASE_DIR, check=True)
+    assert stat.S_IMODE(data.stat().st_mode) == 0o700
+
+
+def test_a_shared_folder_is_left_as_it_is(tmp_path: Path) -> None:
+    data = tmp_path / "tmp"
+    data.mkdir()
+    data.chmod(0o1777)
+    env = {**os.environ, "DATA_DIR": str(data)}
+    subprocess.run([sys.executable, "-c", "import portal.settings"], env=env, cwd=django_settings.BASE_DIR, check=True)
+    assert stat.S_IMODE(data.stat().st_mode) == 0o1777
+
+
 # --- the doctor ---
 
 
@@ -112,6 +138,7 @@ def test_the_doctor_goes_on_without_redis(redis_server: Any) -> None:
     redis_server.stop()
     findings = {finding.name: finding for finding in doctor.examine()}
     assert findings["Redis"].verdict == "fail"
+    assert findings["Clock"].verdict == "warn"
     assert "Storage" in findings
 
 

@@ -83,6 +83,7 @@ def test_files_belong_to_the_user_and_stay_in_the_workspace(lab: Lab) -> None:
     assert (folder / "jobs" / str(job.pk) / "out.txt").read_text() == "result\n"
     assert (folder / "kept").stat().st_uid == uid
     assert lab.log(lab.end(lab.submit("cat /workspace/kept"))) == b"kept\n"
+    assert Path(lab.stack.data).stat().st_mode & 0o777 == 0o700  # no way in for other accounts, nor needed by jobs
 
 
 @pytest.fixture
