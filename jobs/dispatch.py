@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _turn = threading.Lock()  # within a process the lease is one owner's: the timer and the worker wait for each other
 
 
-BREATH = 0.05  # seconds, at most
+BREATH = 0.02  # seconds, at most
 
 
 class _Last:
@@ -51,7 +51,7 @@ class Result:
 
 
 def breathe() -> None:
-    """After a pass, leave as much time as it took: under a flood of wishes several then share the next one."""
+    """After a pass that placed nothing, leave as much time as it took: a flood of wishes then shares the next one."""
     time.sleep(max(min(_last.took, BREATH) - (time.monotonic() - _last.ended), 0))
 
 
@@ -59,11 +59,10 @@ def run_pass(*, owner: str = "") -> Result | None:
     """QUEUED jobs become PLACED, or learn why not. None when another scheduler has its turn."""
     with _turn:
         begun = time.monotonic()
-        try:
-            return _pass(owner or f"{socket.gethostname()}.{os.getpid()}")
-        finally:
-            _last.ended = time.monotonic()
-            _last.took = _last.ended - begun
+        result = _pass(owner or f"{socket.gethostname()}.{os.getpid()}")
+        _last.ended = time.monotonic()
+        _last.took = _last.ended - begun if result is None or not result.placed else 0
+        return result
 
 
 def _pass(owner: str) -> Result | None:
