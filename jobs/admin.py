@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
@@ -15,9 +16,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from jobs import secretbox, wording
+from gpus.admin import NodeAdmin
+from gpus.models import Node
+from jobs import wording
+from jobs.adminforms import NodeForm, QuotaForm, QuotaSizesForm, RegistryLoginForm
 from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Quota, RegistryLogin, Run, Team
 from jobs.queues import wake_scheduler
+from jobs.states import EndReason, JobState
 
 
 class WakesScheduler(admin.ModelAdmin):  # type: ignore[type-arg]
@@ -28,6 +33,34 @@ class WakesScheduler(admin.ModelAdmin):  # type: ignore[type-arg]
         transaction.on_commit(wake_scheduler, robust=True)
 
 
+admin.site.unregister(Node)
+
+
+@admin.register(Node)
+class SizedNodeAdmin(NodeAdmin):
+    """Hosts, with sizes as the portal writes them: words for them are the jobs' own."""
+
+    form = NodeForm
+    readonly_fields = ("cpus", "memory")
+    fieldsets = (
+        NodeAdmin.fieldsets[0],
+        (_("As the host reports it"), {"fields": (
+            "hostname", "cpus", "memory", "gpu_status", "gpu_message", "driver_version", "engine_id",
+            "engine_version", "engine_error", "agent_version", "first_seen", "last_seen")}),
+    )  # fmt: skip
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [*super().get_readonly_fields(request, obj), *self.readonly_fields]
+
+    @admin.display(description=_("CPUs"))
+    def cpus(self, node: Node) -> str:
+        return wording.cpus(node.millicpus)
+
+    @admin.display(description=_("memory"))
+    def memory(self, node: Node) -> str:
+        return wording.memory(node.memory_mib)
+
+
 class MembershipInline(admin.TabularInline):  # type: ignore[type-arg]
     model = Membership
     extra = 1
@@ -36,6 +69,7 @@ class MembershipInline(admin.TabularInline):  # type: ignore[type-arg]
 
 class QuotaInline(admin.StackedInline):  # type: ignore[type-arg]
     model = Quota
+    form = QuotaSizesForm
     extra = 0
     max_num = 1
     exclude = ("user",)
@@ -57,20 +91,6 @@ class TeamAdmin(WakesScheduler):
     def has_delete_permission(self, request: HttpRequest, obj: Team | None = None) -> bool:
         """A team with jobs stays: history names it."""
         return super().has_delete_permission(request, obj) and (obj is None or not obj.jobs.exists())
-
-
-class QuotaForm(forms.ModelForm):  # type: ignore[type-arg]
-    class Meta:
-        model = Quota
-        fields = ("user", "team", "gpus", "millicpus", "memory_mib", "running_jobs", "queued_jobs", "gpu_hours",
-                  "job_gpus", "limit_seconds", "priority")  # fmt: skip
-        help_texts = {"user": _("With neither user nor team: for every user who has no quota of their own.")}
-
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
-        if cleaned.get("user") and cleaned.get("team"):
-            raise ValidationError(_("A quota is that of a user or of a team, not of both."))
-        return cleaned
 
 
 @admin.register(Quota)
@@ -130,30 +150,6 @@ class MountAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     filter_horizontal = ("teams",)
 
 
-class RegistryLoginForm(forms.ModelForm):  # type: ignore[type-arg]
-    """The password goes in and never comes out: an empty box keeps the one there is."""
-
-    password = forms.CharField(
-        label=_("Password"), required=False, widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        strip=False, help_text=_("Encrypted, never shown again. Empty: as it was."),
-    )  # fmt: skip
-
-    class Meta:
-        model = RegistryLogin
-        fields = ("registry", "username", "password")
-
-    def clean_password(self) -> str:
-        password: str = self.cleaned_data["password"]
-        if not password and not self.instance.password_encrypted:
-            raise ValidationError(_("A new log-in needs its password."))
-        return password
-
-    def save(self, commit: bool = True) -> Any:
-        if self.cleaned_data["password"]:
-            self.instance.password_encrypted = secretbox.seal(self.cleaned_data["password"])
-        return super().save(commit)
-
-
 @admin.register(RegistryLogin)
 class RegistryLoginAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     form = RegistryLoginForm
@@ -190,11 +186,47 @@ class ReadOnly:
         return False
 
 
-class RunInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
+class InWords:
+    """States and reasons as the pages say them."""
+
+    @admin.display(description=_("state"), ordering="state")
+    def state_words(self, row: Job | Run) -> str:
+        return wording.state_label(row.state)
+
+    @admin.display(description=_("reason"), ordering="end_reason")
+    def end_words(self, row: Job | Run) -> str:
+        return wording.end_label(row.end_reason) if row.end_reason else "–"
+
+
+class WordsFilter(admin.SimpleListFilter):
+    """A column of codes to choose from by their words."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Job]) -> QuerySet[Job]:
+        return queryset.filter(**{self.parameter_name: self.value()}) if self.value() else queryset
+
+
+class StateFilter(WordsFilter):
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(state.value, wording.state_label(state)) for state in JobState]
+
+
+class EndFilter(WordsFilter):
+    title = _("reason")
+    parameter_name = "end_reason"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(reason.value, wording.end_label(reason)) for reason in EndReason]
+
+
+class RunInline(InWords, ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
     model = Run
     fk_name = "job"
-    fields = ("number", "node", "state", "placed_at", "started_at", "ended_at", "end_reason", "exit_code",
+    fields = ("number", "node", "state_words", "placed_at", "started_at", "ended_at", "end_words", "exit_code",
               "container_id")  # fmt: skip
+    readonly_fields = ("state_words", "end_words")
     extra = 0
 
 
@@ -213,19 +245,23 @@ class EventInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
 
 
 @admin.register(Job)
-class JobAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
-    list_display = ("id", "name", "owner", "team", "state", "end_reason", "gpus", "created_at", "ended_at")
-    list_filter = ("state", "end_reason", "team")
+class JobAdmin(InWords, ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
+    list_display = ("id", "name", "owner", "team", "state_words", "end_words", "gpus", "created_at", "ended_at")
+    list_filter = (StateFilter, EndFilter, "team")
     list_select_related = ("owner", "team")
     search_fields = ("=id", "name", "image", "owner__username")
     show_full_result_count = False
-    exclude = ("secrets_encrypted",)
-    readonly_fields = ("page", "secret_names")
+    exclude = ("secrets_encrypted", "state", "end_reason", "wait_reasons")
+    readonly_fields = ("page", "state_words", "end_words", "why", "secret_names")
     inlines = (RunInline, EventInline)
 
     @admin.display(description=_("page"))
     def page(self, job: Job) -> SafeString:
         return format_html('<a href="{}">{}</a>', job.get_absolute_url(), job)
+
+    @admin.display(description=_("why"))
+    def why(self, job: Job) -> str:
+        return wording.headline(job)
 
     @admin.display(description=_("secrets"))
     def secret_names(self, job: Job) -> str:

@@ -22,12 +22,24 @@ _LONE_NUMBER = re.compile(r"\d{1,12}(?:[.,]\d{1,6})?", re.ASCII)
 
 
 class QuantityField(forms.CharField):
-    """A text read by one of `jobs.units`; a lone number is in `unit`. Cleans to a whole number or None."""
+    """A text read by one of `jobs.units`; a lone number is in `unit`. Cleans to a whole number or None.
 
-    def __init__(self, read: Callable[[str], int], unit: str = "", **options: Any) -> None:
+    `show` writes a number that is there already, so that `read` reads the same again.
+    """
+
+    def __init__(
+        self, read: Callable[[str], int], unit: str = "", *, show: Callable[[int], str] = str, **options: Any
+    ) -> None:
         super().__init__(max_length=40, **options)
         self.read = read
         self.unit = unit
+        self.show = show
+
+    def prepare_value(self, value: Any) -> Any:
+        return self.show(value) if isinstance(value, int) else value
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return super().has_changed(self.prepare_value(initial), data)
 
     def clean(self, value: Any) -> int | None:
         text: str = super().clean(value)

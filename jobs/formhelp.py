@@ -4,13 +4,11 @@ import shlex
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from django.db.models import Count
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from gpus.models import Node
-from jobs import units, usage, wording
+from jobs import fairshare, units, usage, wording
 from jobs.models import Priority, Team
 from jobs.quotas import Limits, Usage
 from jobs.request import JobRequest
@@ -66,17 +64,17 @@ def _priority(limits: Limits) -> str:
     return _("You may ask for up to %(limit)s.") % {"limit": wording.priority_label(limits.priority)}
 
 
-def presets() -> list[dict[str, Any]]:
-    """Sizes to start from: no GPU, one, and on up to the largest host, with CPUs and memory in proportion."""
-    hosts = Node.objects.filter(gpus__hidden=False).annotate(count=Count("gpus"))
-    most = max((host.count for host in hosts), default=1)
+def presets(limits: Limits) -> list[dict[str, Any]]:
+    """Sizes to start from: no GPU, one, and on up to what this person and the largest host have, in proportion."""
+    host = fairshare.largest_host()
+    most = min(n for n in (host.gpus, limits.gpus, limits.job_gpus) if n is not None)
     return [
         {
-            "label": wording.gpus(n) if n else _("CPU only"),
-            "gpus": n, "cpus": 4 * max(n, 1), "memory": f"{16 * max(n, 1)} GiB",
+            "label": wording.gpus(n) if n else _("CPU only"), "gpus": n,
+            "cpus": units.format_cpus(share.millicpus), "memory": units.exact_memory(share.memory_mib),
         }
         for n in (0, 1, 2, 4, 8)
-        if n <= most
+        if n <= most and (share := fairshare.share(host, n, limits))
     ]  # fmt: skip
 
 
@@ -89,9 +87,18 @@ def cost(request: JobRequest) -> str:
     return _("at most %(hours)s") % {"hours": wording.gpu_hours(request.gpus * request.limit_seconds)}
 
 
-def quota_bars(levels: list[tuple[Limits, Usage]], asked: JobRequest | None = None) -> list[dict[str, Any]]:
-    """The limits of these levels as bars: label, used and limit in words, percent used, and percent after `asked`."""
-    return [bar for limits, used in levels for bar in _bars(limits, used, asked)]
+def quota_bars(
+    levels: list[tuple[Limits, Usage]], asked: JobRequest | None = None, *, waits: bool = False
+) -> list[dict[str, Any]]:
+    """The limits of these levels as bars: label, used and limit in words, percent used, and percent after `asked`.
+
+    With `waits`, the job counts as one more that waits, not as one more that runs.
+    """
+    return [
+        bar
+        for limits, used in levels
+        for bar in _bars(limits, used, used if asked is None else used.plus(asked, waits=waits))
+    ]
 
 
 def _hours(seconds: float) -> str:
@@ -108,8 +115,7 @@ _BARS: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
 )
 
 
-def _bars(limits: Limits, used: Usage, asked: JobRequest | None) -> Iterator[dict[str, Any]]:
-    after = used if asked is None else used.plus(asked)
+def _bars(limits: Limits, used: Usage, after: Usage) -> Iterator[dict[str, Any]]:
     for name, label, said in _BARS:
         limit = getattr(limits, name)
         if limit is None:

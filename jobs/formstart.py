@@ -8,7 +8,7 @@ from typing import Any
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from jobs import units
+from jobs import fairshare, units, usage
 from jobs.formfields import Row
 from jobs.models import CommandKind, Job, Priority
 from jobs.submit import default_limit
@@ -19,11 +19,16 @@ def first_values(user: User, original: Job | None) -> dict[str, Any]:
     """The first values of the form's fields, by name."""
     if original is not None:
         return {"submission": uuid.uuid4(), **_cloned(user, original)}
+    limits = usage.user_limits([user])[user.pk]
+    host = fairshare.largest_host()
+    most = min(n for n in (1, host.gpus, limits.gpus, limits.job_gpus) if n is not None)
+    size = fairshare.share(host, most, limits)
     last = Job.objects.filter(owner=user, team__memberships__user=user).values_list("team_id", flat=True).first()
     return {
         "submission": uuid.uuid4(), "team": last,
-        "command_kind": CommandKind.SCRIPT, "gpus": 1, "cpus": "4", "memory": "16 GiB",
-        "limit": units.exact_duration(default_limit(user)), "priority": Priority.NORMAL, "grace": "30s",
+        "command_kind": CommandKind.SCRIPT, "gpus": size.gpus, "cpus": units.format_cpus(size.millicpus),
+        "memory": units.exact_memory(size.memory_mib), "limit": units.exact_duration(default_limit(user)),
+        "priority": Priority.NORMAL, "grace": "30s",
     }  # fmt: skip
 
 
@@ -33,17 +38,12 @@ def _cloned(user: User, job: Job) -> dict[str, Any]:
         "command_kind": job.command_kind, "script": job.script, "entrypoint": shlex.join(job.entrypoint),
         "arguments": shlex.join(job.arguments), "gpus": job.gpus, "gpu_model": job.gpu_model,
         "gpu_memory": units.format_memory(job.gpu_memory_mib) if job.gpu_memory_mib else "",
-        "cpus": units.format_cpus(job.millicpus), "memory": exact_memory(job.memory_mib),
-        "shm": exact_memory(job.shm_mib), "grace": units.exact_duration(job.grace_seconds),
+        "cpus": units.format_cpus(job.millicpus), "memory": units.exact_memory(job.memory_mib),
+        "shm": units.exact_memory(job.shm_mib), "grace": units.exact_duration(job.grace_seconds),
         "limit": units.exact_duration(job.limit_seconds) if job.limit_seconds else _("none"),
         "priority": job.priority, "mounts": [mount.pk for mount in job.mounts.all()],
         "start_after": _future(job.start_after), "environment": _cloned_rows(user, job),
     }  # fmt: skip
-
-
-def exact_memory(mib: int) -> str:
-    """The size as `parse_memory_mib` reads it back, to the MiB."""
-    return f"{mib // 1024} GiB" if mib % 1024 == 0 and mib else f"{mib} MiB"
 
 
 def _future(moment: datetime | None) -> datetime | None:

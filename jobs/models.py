@@ -1,10 +1,12 @@
 """What people ask for and what became of it. `Job.advance` and `Run.advance` are the only writers of states."""
 
 import uuid
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Self
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -101,6 +103,16 @@ class Quota(models.Model):
 
     def __str__(self) -> str:
         return str(self.user or self.team or _("every user"))
+
+    def validate_constraints(self, exclude: Collection[str] | None = None) -> None:
+        """Whose quota it is, in sentences rather than by the names of constraints."""
+        if not {"user", "team"} & set(exclude or ()):
+            if self.user_id and self.team_id:
+                raise ValidationError(_("A quota is that of a user or of a team, not of both."))
+            others = Quota.objects.filter(user=None, team=None).exclude(pk=self.pk)
+            if not (self.user_id or self.team_id) and others.exists():
+                raise ValidationError(_("There is a quota for every user already: change it, or name a user or team."))
+        super().validate_constraints(exclude)
 
 
 class Mount(models.Model):

@@ -40,12 +40,12 @@ class Usage:
     queued_jobs: int = 0
     gpu_seconds: int = 0  # used in the last 30 days, and what live runs may still use up to their limits
 
-    def plus(self, ask: "Ask") -> "Usage":
-        """The usage once `ask` has started."""
+    def plus(self, ask: "Ask", *, waits: bool = False) -> "Usage":
+        """The usage once `ask` has started; with `waits`, while it waits, with what it will take counted already."""
         return Usage(
             gpus=self.gpus + ask.gpus, millicpus=self.millicpus + ask.millicpus,
-            memory_mib=self.memory_mib + ask.memory_mib, running_jobs=self.running_jobs + 1,
-            queued_jobs=self.queued_jobs, gpu_seconds=self.gpu_seconds + ask.gpus * (ask.limit_seconds or 0),
+            memory_mib=self.memory_mib + ask.memory_mib, running_jobs=self.running_jobs + (not waits),
+            queued_jobs=self.queued_jobs + waits, gpu_seconds=self.gpu_seconds + ask.gpus * (ask.limit_seconds or 0),
         )  # fmt: skip
 
 

@@ -146,6 +146,6 @@ def is_reserved(name: str) -> bool:
 
 
 def registry_of(image: str) -> str:
-    """The registry that an image name means: `docker.io` where it names none."""
+    """The registry that an image name means, in lower case: `docker.io` where it names none."""
     first, slash, _rest = image.partition("/")
-    return first if slash and ("." in first or ":" in first or first == "localhost") else "docker.io"
+    return first.lower() if slash and ("." in first or ":" in first or first == "localhost") else "docker.io"

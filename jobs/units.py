@@ -121,6 +121,11 @@ def exact_duration(seconds: int) -> str:
     return " ".join(parts) or "0s"
 
 
+def exact_memory(mib: int) -> str:
+    """The size as `parse_memory_mib` reads it back, to the MiB."""
+    return f"{mib // 1024} GiB" if mib % 1024 == 0 and mib else f"{mib} MiB"
+
+
 def format_memory(mib: float) -> str:
     """The size in the largest unit that keeps it above 1: "512 MiB", "16 GiB", "1.5 GiB"."""
     for unit, size in (("TiB", 1024 * 1024), ("GiB", 1024)):

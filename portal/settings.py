@@ -170,7 +170,7 @@ INSTALLED_APPS = [
     "crispy_bootstrap5",
     "csp",
     "django_htmx",
-    "django_rq",
+    "portal.apps.TaskQueuesConfig",
     "ninja",
     "portal",
     "gpus",
@@ -267,6 +267,7 @@ WHITENOISE_SKIP_COMPRESS_EXTENSIONS = ["map", "png", "gif", "ico", "woff", "woff
 # --- people ---
 AUTH_USER_MODEL = "portal.User"
 AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20  # a pasted script may be far too long, and the form says so
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "dashboard"
 ACCOUNT_LOGIN_METHODS = {"username"}

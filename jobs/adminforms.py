@@ -1,0 +1,105 @@
+"""Forms of the admin pages: quantities as people write them, registries as image names have them, no secret shown."""
+
+import re
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from gpus.models import Node
+from jobs import secretbox, units
+from jobs.formfields import QuantityField
+from jobs.models import Quota, RegistryLogin
+
+_REGISTRY = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::\d{1,5})?", re.ASCII)
+_DOCKER_HUB = frozenset({"index.docker.io", "registry-1.docker.io", "hub.docker.com", "registry.hub.docker.com"})
+
+
+def cpus_field(label: Any, **options: Any) -> QuantityField:
+    """CPUs as "4" or "1.5", kept in thousandths."""
+    return QuantityField(
+        units.parse_millicpus, show=units.format_cpus, label=label, help_text=_("4, 1.5 or 0.5."), **options
+    )
+
+
+def memory_field(label: Any, **options: Any) -> QuantityField:
+    """Memory as "16 GiB"; a lone number is GiB. Kept in MiB."""
+    text = _("16 GiB or 512 MiB; a lone number is GiB.")
+    return QuantityField(units.parse_memory_mib, "g", show=units.exact_memory, label=label, help_text=text, **options)
+
+
+class QuotaSizesForm(forms.ModelForm):  # type: ignore[type-arg]
+    """The limits of a quota. An empty field sets none."""
+
+    millicpus = cpus_field(_("CPUs at once"), required=False)
+    memory_mib = memory_field(_("Memory at once"), required=False)
+    limit_seconds = QuantityField(
+        units.parse_limit, "m", show=units.exact_duration, label=_("Longest time limit"), required=False,
+        help_text=_("30m, 2h, 1d 4h; a lone number is minutes."),
+    )  # fmt: skip
+
+    class Meta:
+        model = Quota
+        fields = ("gpus", "millicpus", "memory_mib", "running_jobs", "queued_jobs", "gpu_hours", "job_gpus",
+                  "limit_seconds", "priority")  # fmt: skip
+
+
+class QuotaForm(QuotaSizesForm):
+    """Of a user, of a team, or of every user who has none of their own."""
+
+    class Meta(QuotaSizesForm.Meta):
+        fields = ("user", "team", *QuotaSizesForm.Meta.fields)  # type: ignore[assignment]
+        help_texts = {"user": _("With neither user nor team: for every user who has no quota of their own.")}
+
+
+class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
+    """What an admin wishes of a host."""
+
+    reserved_millicpus = cpus_field(_("CPUs kept for the host"))
+    reserved_memory_mib = memory_field(_("Memory kept for the host"))
+
+    class Meta:
+        model = Node
+        fields = ("reserved_millicpus", "reserved_memory_mib", "labels", "cordoned", "cordon_reason")
+
+
+def registry_name(typed: str) -> str | None:
+    """The registry as image names have it, from a name or an address of it; None when it is neither."""
+    name = re.sub(r"^[a-z][a-z0-9+.-]*://", "", typed.strip().lower()).partition("/")[0].rpartition("@")[2]
+    if name in _DOCKER_HUB:
+        return "docker.io"
+    known = _REGISTRY.fullmatch(name) and ("." in name or ":" in name or name == "localhost")
+    return name if known else None
+
+
+class RegistryLoginForm(forms.ModelForm):  # type: ignore[type-arg]
+    """The password goes in and never comes out: an empty box keeps the one there is."""
+
+    password = forms.CharField(
+        label=_("Password"), required=False, widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        strip=False, help_text=_("Encrypted, never shown again. Empty: as it was."),
+    )  # fmt: skip
+
+    class Meta:
+        model = RegistryLogin
+        fields = ("registry", "username", "password")
+
+    def clean_registry(self) -> str:
+        name = registry_name(self.cleaned_data["registry"])
+        if name is None:
+            text = gettext("Write the registry as images name it, such as registry.example.org:5000 or docker.io.")
+            raise ValidationError(text, code="REGISTRY")
+        return name
+
+    def clean_password(self) -> str:
+        password: str = self.cleaned_data["password"]
+        if not password and not self.instance.password_encrypted:
+            raise ValidationError(_("A new log-in needs its password."))
+        return password
+
+    def save(self, commit: bool = True) -> Any:
+        if self.cleaned_data["password"]:
+            self.instance.password_encrypted = secretbox.seal(self.cleaned_data["password"])
+        return super().save(commit)
