@@ -1,13 +1,14 @@
 """The API's root at `/api/`: the OpenAPI page, how every refusal looks, and the routes about people."""
 
+import re
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Literal
 
 from allauth.account.adapter import get_adapter
+from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import ValidationError as FormError
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
@@ -27,7 +28,7 @@ def for_people(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]
         header = request.headers.get("Authorization", "")
         if request.user.is_authenticated or token_for_authorization(header):
             return view(request, *args, **kwargs)
-        return redirect("account_login")
+        return redirect_to_login(request.get_full_path())
 
     return wrapped
 
@@ -176,3 +177,14 @@ def _printable(text: str) -> str:
 api.add_router("", people)
 api.add_router("", "gpus.api.router")
 api.add_router("", "jobs.api.router")
+
+
+def _summarise(routers: Iterable[tuple[str, Router]]) -> None:
+    """Head every operation of the documentation with the first sentence of what it says of itself."""
+    for _prefix, router in routers:
+        for view in router.path_operations.values():
+            for operation in view.operations:
+                operation.summary = re.split(r"[.:;](?:\s|$)", operation.description or "")[0] or operation.summary
+
+
+_summarise(api._routers)

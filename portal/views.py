@@ -7,6 +7,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -86,3 +87,10 @@ def set_language(request: HttpRequest) -> HttpResponseBase:
     if request.user.is_authenticated and chosen in dict(settings.LANGUAGES):
         User.objects.filter(pk=request.user.pk).update(language=chosen)
     return django_set_language(request)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """A request that can't be read, in the shell's look, with what is known of why."""
+    too_big = isinstance(exception, (RequestDataTooBig, TooManyFieldsSent))
+    context = {"too_big": too_big, "most_mib": (settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0) >> 20}
+    return render(request, "400.html", context, status=400)

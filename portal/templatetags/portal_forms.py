@@ -1,11 +1,13 @@
 """Plain forms in the page's look: log-in, password, tokens."""
 
 from django import forms, template
-from django.conf import settings
 from django.forms import BoundField
 from django.utils.safestring import SafeString
 
+from portal.accounts import mail_works
+
 register = template.Library()
+register.simple_tag(mail_works)
 
 
 @register.filter
@@ -25,9 +27,3 @@ def styled(field: BoundField) -> SafeString:
         name = "form-control"
         widget.attrs.pop("placeholder", None)  # the label says it
     return field.as_widget(attrs={"class": f"{name} is-invalid" if field.errors else name})
-
-
-@register.simple_tag
-def mail_works() -> bool:
-    """Whether EMAIL_URL names a server, so that a forgotten password can be mended by e-mail."""
-    return "dummy" not in str(settings.EMAIL_BACKEND)
