@@ -1,24 +1,23 @@
 """Every address of the product."""
 
 from allauth.account import views as account_views
-from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 
 from portal import views
-from portal.api import api
 from portal.accounts import by_mail
+from portal.api import api
 
-urlpatterns = [
 handler400 = "portal.views.bad_request"
 
+urlpatterns = [
     path("", include("jobs.urls")),
     path("gpus/", include("gpus.urls")),
     path("account/tokens/", views.tokens, name="tokens"),
     path("account/tokens/<int:pk>/revoke/", views.revoke_token, name="token_revoke"),
-    path("accounts/", include("allauth.account.urls")),
     path("accounts/password/reset/", by_mail(account_views.password_reset), name="account_reset_password"),
     path("accounts/password/reset/done/", by_mail(account_views.password_reset_done)),
+    path("accounts/", include("allauth.account.urls")),
     path("i18n/setlang/", views.set_language, name="set_language"),
     path("admin/django_rq/", include("django_rq.urls")),
     path("admin/", admin.site.urls),
