@@ -6,6 +6,8 @@ from gpus.now import for_reader, nodes_now
 from portal import live
 from portal.sockets import LiveSocket, in_thread
 
+HOLDER = ("job", "owner", "job_name")
+
 
 class GpusSocket(LiveSocket):
     """All nodes' readings; a slow browser gets the newest of each and never the backlog."""
@@ -13,13 +15,32 @@ class GpusSocket(LiveSocket):
     async def topics(self) -> set[str]:
         return {"gpus:*"}
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._holders: dict[str, dict[str, Any]] = {}  # by UUID, of every GPU that this reader is shown
+        self._jobs: dict[str, int | None] = {}  # by UUID, as the last reading said
+
     async def look(self) -> bool:
-        readings: list[dict[str, Any]] = await in_thread(nodes_now, self.user.is_staff)
-        await self.say({"nodes": readings})
+        nodes: list[dict[str, Any]] = await in_thread(nodes_now, self.user)
+        self._holders = {gpu["uuid"]: {key: gpu[key] for key in HOLDER} for node in nodes for gpu in node["gpus"]}
+        await self.say({"nodes": nodes})
         return True
 
     async def on_news(self, news: dict[str, live.Message]) -> bool:
-        fresh = [for_reader(message, self.user.is_staff) for message in news.values() if "gpus" in message]
-        if fresh:
-            await self.say({"nodes": fresh})
+        readings = [message for message in news.values() if "gpus" in message]
+        jobs = {gpu["uuid"]: gpu.get("job") for reading in readings for gpu in reading["gpus"]}
+        changed = any(job != self._job(uuid) for uuid, job in jobs.items())
+        self._jobs |= jobs
+        if changed:  # another job than before: only the database says whose, and what it is called
+            return await self.look()
+        if readings:
+            await self.say({"nodes": [for_reader(self._shown(reading), self.user.is_staff) for reading in readings]})
         return True
+
+    def _job(self, uuid: str) -> int | None:
+        return self._jobs[uuid] if uuid in self._jobs else self._holders.get(uuid, {}).get("job")
+
+    def _shown(self, reading: dict[str, Any]) -> dict[str, Any]:
+        """The reading of the GPUs that this reader is shown, each with its holder."""
+        held = self._holders
+        return {**reading, "gpus": [{**gpu, **held[gpu["uuid"]]} for gpu in reading["gpus"] if gpu["uuid"] in held]}

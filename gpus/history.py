@@ -29,7 +29,8 @@ def gpu_key(uuid: str) -> str:
 def latest(node_name: str) -> dict[str, Any]:
     """The node's last readings as in docs/architecture.md; empty when there are none of the last minute."""
     try:
-        text = live.connection().get(host_key(node_name))
+        with live.briefly() as connection:
+            text = connection.get(host_key(node_name))
     except redis.RedisError:
         return {}
     return dict(json.loads(text)) if text else {}
@@ -45,10 +46,11 @@ def recent_of(uuids: Iterable[str], seconds: int) -> dict[str, list[Sample]]:
     uuids = list(uuids)
     most = min(int(seconds / settings.SAMPLE_PERIOD) + 1, KEPT_SAMPLES)
     try:
-        pipe = live.connection().pipeline(transaction=False)
-        for uuid in uuids:
-            pipe.lrange(gpu_key(uuid), 0, most - 1)
-        lists = pipe.execute()
+        with live.briefly() as connection:
+            pipe = connection.pipeline(transaction=False)
+            for uuid in uuids:
+                pipe.lrange(gpu_key(uuid), 0, most - 1)
+            lists = pipe.execute()
     except redis.RedisError:
         lists = [[] for _ in uuids]
     since = time.time() - seconds

@@ -1,25 +1,30 @@
 """Every node with its GPUs as they are now: what is known for good, and the last readings."""
 
+from dataclasses import asdict
 from typing import Any
 
 from django.utils import timezone
 
 from gpus import history
 from gpus.availability import why_unavailable
+from gpus.holders import holders
 from gpus.models import GPU, Node
 
-_UNKNOWN = ("memory_used_mib", "utilisation", "power_w", "temperature_c", "sm_clock_mhz", "job", "owner")
+_UNKNOWN = ("memory_used_mib", "utilisation", "power_w", "temperature_c", "sm_clock_mhz")
+_NOBODY: dict[str, Any] = {"job": None, "owner": None, "job_name": None}
 
 
-def nodes_now(full: bool) -> list[dict[str, Any]]:
-    """The last reading of every node, with `host` and, per GPU, `unavailable` from the database.
+def nodes_now(reader: Any) -> list[dict[str, Any]]:
+    """The last reading of every node, with `host` and, per GPU, `unavailable` and its holder from the database.
 
-    A node without a reading of the last minute has `at` null and its GPUs every value null. `full` is for
-    admins: see `for_reader`.
+    A node without a reading of the last minute has `at` null and its GPUs every read value null. `job_name` is
+    null for who may not see the job. Staff see the hidden GPUs too, and what `for_reader` veils.
     """
     now = timezone.now()
+    full = bool(getattr(reader, "is_staff", False))
+    held = {gpu: asdict(holder) for gpu, holder in holders(reader).items()}
     nodes = Node.objects.prefetch_related("gpus").order_by("name")
-    return [_node(node, history.latest(node.name), now, full) for node in nodes]
+    return [_node(node, history.latest(node.name), held, now, full) for node in nodes]
 
 
 def for_reader(reading: dict[str, Any], full: bool) -> dict[str, Any]:
@@ -33,15 +38,17 @@ def _veiled(gpu: dict[str, Any]) -> dict[str, Any]:
     return {**gpu, "processes": [{**p, "name": None, "pid": None} for p in gpu["processes"]]}
 
 
-def _node(node: Node, reading: dict[str, Any], now: Any, full: bool) -> dict[str, Any]:
+def _node(node: Node, reading: dict[str, Any], held: dict[int, Any], now: Any, full: bool) -> dict[str, Any]:
     read = {gpu["uuid"]: gpu for gpu in reading.get("gpus", ())}
     gpus = []
     for gpu in node.gpus.all():
-        gpu.node = node
-        gpus.append({**_inventory(gpu), **read.pop(gpu.uuid, {}), "unavailable": why_unavailable(gpu, now)})
+        if full or not gpu.hidden:
+            gpu.node = node
+            known = {**held.get(gpu.pk, _NOBODY), "unavailable": why_unavailable(gpu, now)}
+            gpus.append({**_inventory(gpu), **read.get(gpu.uuid, {}), **known})
     said = {
         "node": node.name, "at": None, "status": node.gpu_status, "message": node.gpu_message,
-        "simulated": node.gpu_status == Node.GpuStatus.SIMULATED, **reading, "gpus": [*gpus, *read.values()],
+        "simulated": node.gpu_status == Node.GpuStatus.SIMULATED, **reading, "gpus": gpus,
         "host": _host(node, now, full),
     }  # fmt: skip
     return for_reader(said, full)

@@ -2,6 +2,7 @@
 
 import time
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -38,4 +39,4 @@ def recent(request: HttpRequest) -> JsonResponse:
 
 
 def _now(request: HttpRequest) -> dict[str, object]:
-    return {"nodes": nodes_now(bool(getattr(request.user, "is_staff", False))), "server_time": time.time()}
+    return {"nodes": nodes_now(request.user), "server_time": time.time(), "fresh": settings.SAMPLE_FRESH}

@@ -7,6 +7,9 @@ class JobsConfig(AppConfig):
     verbose_name = _("Jobs")
 
     def ready(self) -> None:
+        from gpus.holders import register
         from jobs import audit, people  # noqa: F401 - people listens to signals
+        from jobs.holders import holders
 
         audit.register()
+        register(holders)

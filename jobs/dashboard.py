@@ -5,6 +5,7 @@ from collections import defaultdict
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.utils import timezone
 
 from gpus import history
@@ -19,6 +20,7 @@ from jobs.states import ENDED, LIVE, WAITING
 MOST = 12
 SPARK_SECONDS = 600
 SPARK_STEP = 10
+SPARK_GAP = 2  # steps without a reading that a line may bridge
 
 
 def dashboard_of(user: Any) -> dict[str, Any]:
@@ -30,6 +32,7 @@ def dashboard_of(user: Any) -> dict[str, Any]:
     levels = formhelp.levels_of(user, teams)
     holders = _holders()
     hosts = gpu_strip(user, holders)
+    kinds = [cell["kind"] for _host, cells in hosts for cell in cells]
     live = list(mine.filter(state__in=LIVE).order_by("-id")[:MOST])
     return {
         "live": live, "sparks": sparks({job.pk for job in live}, holders), "waiting": waiting,
@@ -37,13 +40,13 @@ def dashboard_of(user: Any) -> dict[str, Any]:
         "standing": standing, "queued": queued,
         "quotas": [(name, name == "user", bars) for name, level in levels.items()
                    if (bars := formhelp.quota_bars(level))],
-        "hosts": hosts, "free": sum(cell["kind"] == "free" for _host, cells in hosts for cell in cells),
-        "gpus": sum(len(cells) for _host, cells in hosts), "teams": teams,
+        "hosts": hosts, "gpus": len(kinds), "free": kinds.count("free"), "unknown": kinds.count("unknown"),
+        "teams": teams,
     }  # fmt: skip
 
 
 def gpu_strip(user: Any, holders: dict[int, AllocationSlot]) -> list[tuple[Node, list[dict[str, Any]]]]:
-    """Each host with one cell per GPU: `kind` (mine, taken, free, closed), its job, and percent busy or None."""
+    """Each host with one cell per GPU: `kind` (mine, taken, free, closed, unknown), its job, percent busy or None."""
     now = timezone.now()
     held = {pk: slot.allocation.run.job for pk, slot in holders.items()}
     seen = set(visible_jobs(user).filter(pk__in=[job.pk for job in held.values()]).values_list("pk", flat=True))
@@ -56,7 +59,7 @@ def gpu_strip(user: Any, holders: dict[int, AllocationSlot]) -> list[tuple[Node,
         closed = None if holder else _closed(gpu, now)
         cells.append({
             "gpu": gpu, "job": holder, "seen": holder is not None and holder.pk in seen, "closed": closed,
-            "kind": _kind(holder, closed, user), "busy": busy.get(gpu.uuid),
+            "kind": _kind(holder, closed, gpu.uuid in busy, user), "busy": busy.get(gpu.uuid),
         })  # fmt: skip
     return list(hosts.values())
 
@@ -70,10 +73,13 @@ def _closed(gpu: GPU, now: datetime) -> dict[str, Any] | None:
     return why_unavailable(gpu, now)
 
 
-def _kind(holder: Job | None, closed: Any, user: Any) -> str:
+def _kind(holder: Job | None, closed: dict[str, Any] | None, read: bool, user: Any) -> str:
+    """Free is only what was read to be free."""
     if holder is not None:
         return "mine" if holder.owner_id == user.pk else "taken"
-    return "closed" if closed else "free"
+    if closed and closed["code"] != "GPU_UNSAMPLED":
+        return "closed"
+    return "unknown" if closed or not read else "free"
 
 
 def _holders() -> dict[int, AllocationSlot]:
@@ -83,18 +89,24 @@ def _holders() -> dict[int, AllocationSlot]:
 
 
 def sparks(jobs: set[int], holders: dict[int, AllocationSlot]) -> dict[int, str]:
-    """Job to the points of a line: the mean utilisation of its GPUs over the last minutes, in a box of 100 by 100."""
+    """Job to an SVG path: the mean utilisation of its GPUs since it started, over the last minutes, in 100 by 100."""
     gpus: dict[int, list[str]] = defaultdict(list)
+    since: dict[int, float] = {}
     for slot in holders.values():
-        if slot.allocation.run.job_id in jobs:
-            gpus[slot.allocation.run.job_id].append(slot.gpu.uuid)
-    samples = history.recent_of([uuid for uuids in gpus.values() for uuid in uuids], SPARK_SECONDS) if gpus else {}
-    lines = {job: _line([sample for uuid in uuids for sample in samples[uuid]]) for job, uuids in gpus.items()}
+        run = slot.allocation.run
+        if run.job_id in jobs and run.started_at is not None:
+            gpus[run.job_id].append(slot.gpu.uuid)
+            since[run.job_id] = run.started_at.timestamp()
+    found = history.recent_of([uuid for uuids in gpus.values() for uuid in uuids], SPARK_SECONDS) if gpus else {}
+    lines = {
+        job: _line([sample for uuid in uuids for sample in found[uuid] if sample["at"] >= since[job]])
+        for job, uuids in gpus.items()
+    }
     return {job: line for job, line in lines.items() if line}
 
 
 def _line(samples: list[dict[str, Any]]) -> str:
-    """One point for each 10 s that has a reading; empty with fewer than two."""
+    """A path with one point for each 10 s, broken where there are no readings; empty with fewer than two points."""
     now = time.time()
     slots: dict[int, list[float]] = defaultdict(list)
     for sample in samples:
@@ -103,13 +115,16 @@ def _line(samples: list[dict[str, Any]]) -> str:
     if len(slots) < 2:
         return ""
     last = SPARK_SECONDS / SPARK_STEP
-    return " ".join(
-        f"{100 * (1 - age / last):.1f},{100 - sum(values) / len(values):.0f}"
-        for age, values in sorted(slots.items(), reverse=True)
-    )
+    points, before = [], SPARK_SECONDS  # no slot is that old: the first point begins a line
+    for age, values in sorted(slots.items(), reverse=True):
+        pen = "L" if before - age <= SPARK_GAP else "M"
+        points.append(f"{pen}{100 * (1 - age / last):.1f},{100 - sum(values) / len(values):.0f}")
+        before = age
+    return "".join(points)
 
 
 def _utilisation() -> dict[str, int | None]:
-    """GPU UUID to its last utilisation in percent; nothing when Redis is away."""
-    readings = [history.latest(name) for name in Node.objects.values_list("name", flat=True)]
+    """GPU UUID to its utilisation in percent, of the fresh readings; nothing when Redis is away."""
+    found = [history.latest(name) for name in Node.objects.values_list("name", flat=True)]
+    readings = [reading for reading in found if time.time() - reading.get("at", 0) <= settings.SAMPLE_FRESH]
     return {gpu["uuid"]: gpu.get("utilisation") for reading in readings for gpu in reading.get("gpus", ())}

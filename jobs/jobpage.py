@@ -18,18 +18,38 @@ def context(job: Job, reader: Any) -> dict[str, Any]:
     """Everything the page needs, in the reader's language."""
     run = current_run(job)
     said = status(job, reader)
+    now = job_gpus_now(job, run) if said["is_live"] and said["gpus_granted"] else None
     return {
         "job": job, "run": run, "said": said, "events": events(job), "runs": runs(job),
         "times": {"elapsed": elapsed_share(run)}, "command": command(job), "secrets": sorted(job.secrets_encrypted),
         "mounts": list(job.mounts.all()), "facts": _facts(run), "granted": _granted(run, said),
-        "gpus_now": job_gpus_now(job, run) if said["is_live"] and said["gpus_granted"] else None,
-        "submission": uuid.uuid4(), "page_data": _page_data(job, said),
+        "gpus": shown_gpus(said["gpus_granted"], now), "container": _container(now),
+        "submission": uuid.uuid4(), "page_data": {**_page_data(job, said), "gpus_now": now},
     }  # fmt: skip
 
 
 def _page_data(job: Job, said: dict[str, Any]) -> dict[str, Any]:
     """What the page's scripts start from."""
     return {"id": job.pk, "url": job.get_absolute_url(), "status": said}
+
+
+def shown_gpus(granted: list[dict[str, Any]], now: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The granted GPUs with their last values, so that nothing jumps when the first news come; None: not known."""
+    read = {gpu["uuid"]: gpu for gpu in now["gpus"]} if now else {}
+    return [{**gpu, **_values(read.get(gpu["uuid"], {}))} for gpu in granted]
+
+
+def _values(read: dict[str, Any]) -> dict[str, Any]:
+    used, whole = read.get("memory_used_mib"), read.get("memory_mib")
+    percent = round(100 * used / whole) if used is not None and whole else 0
+    names = ("utilisation", "power_w", "temperature_c", "memory_mib")
+    return {**{name: read.get(name) for name in names}, "used_mib": used, "memory_percent": percent}
+
+
+def _container(now: dict[str, Any] | None) -> dict[str, Any]:
+    """The container's last use of CPUs (percent) and memory; None where not known."""
+    found = now["containers"] if now else []
+    return {"cpu_percent": None, "memory_mib": None, **(found[0] if found else {})}
 
 
 def events(job: Job) -> list[dict[str, Any]]:

@@ -20,6 +20,8 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 from rq.utils import import_attribute
 
+from portal import live
+
 log = logging.getLogger(__name__)
 
 SCHEDULE = "jobs.tasks.schedule"
@@ -74,8 +76,9 @@ def connection() -> redis.Redis:
     return redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=None)
 
 
-def queue(name: str) -> Queue:
-    return Queue(name, connection=connection(), serializer=JSONSerializer, job_class=ListedJob, default_timeout=DAY)
+def queue(name: str, client: redis.Redis | None = None) -> Queue:
+    client = client or connection()
+    return Queue(name, connection=client, serializer=JSONSerializer, job_class=ListedJob, default_timeout=DAY)
 
 
 def node_queue(node: str) -> str:
@@ -112,12 +115,13 @@ def pass_begins() -> None:
 def _send(name: str, task: str, arguments: list[int], job_id: str, *, coalesce: bool = False) -> None:
     """Enqueue; never raises. What Redis loses, the periodic passes find in the database."""
     try:
-        if coalesce and not connection().set(_pending_key(), 1, nx=True, ex=10):
-            return
-        # The id is fresh each time: RQ deletes a finished job's hash, also when the same id is queued again.
-        queue(name).enqueue_call(
-            task, args=arguments, job_id=f"{job_id}-{uuid.uuid4().hex[:8]}", result_ttl=0, failure_ttl=3600
-        )
+        with live.briefly() as client:
+            if coalesce and not client.set(_pending_key(), 1, nx=True, ex=10):
+                return
+            # The id is fresh each time: RQ deletes a finished job's hash, also when the same id is queued again.
+            queue(name, client).enqueue_call(
+                task, args=arguments, job_id=f"{job_id}-{uuid.uuid4().hex[:8]}", result_ttl=0, failure_ttl=3600
+            )
     except redis.RedisError as error:
         log.warning("could not enqueue %s on %s, a periodic pass will make up for it: %s", job_id, name, error)
 

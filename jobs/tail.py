@@ -14,6 +14,8 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from portal import live
+
 _KEEP = 3600  # seconds after the last byte: far longer than bytes stay out of a segment
 _BATCH = 64
 _REST = 1.0  # seconds in which writers leave Redis alone after it failed
@@ -84,7 +86,8 @@ def drop(run_id: int, generation: int) -> None:
 def end(run_id: int, generation: int) -> int | None:
     """The offset behind the newest byte; None when there is none, or Redis does not answer."""
     try:
-        last = cast(list[Any], _connection().xrevrange(_key(run_id, generation), count=1))
+        with live.briefly() as connection:
+            last = cast(list[Any], connection.xrevrange(_key(run_id, generation), count=1))
     except redis.RedisError:
         return None
     return _offset(last[0][0]) if last else None
@@ -96,7 +99,8 @@ def read(run_id: int, generation: int, start: int, stop: int) -> bytes:
     at = start
     try:
         while at < stop:
-            entries = cast(list[Any], _connection().xrange(_key(run_id, generation), min=f"{at + 1}-0", count=_BATCH))
+            with live.briefly() as connection:
+                entries = cast(list[Any], connection.xrange(_key(run_id, generation), min=f"{at + 1}-0", count=_BATCH))
             before = at
             at = _collect(entries, at, stop, parts)
             if at == before or len(entries) < _BATCH:

@@ -4,14 +4,16 @@ Messages are small and may all be lost; the truth is in the database and in log 
 the newest message per topic, so that a slow browser loses news, never memory.
 
 Topics: `jobs` (some job changed: {"job": id}), `job:<id>`, `log:<run id>` ({"generation": g, "end": bytes}),
-`gpus:<node>` (a node's readings), `user:<id>` (log-out or deactivation: re-check now).
+`gpus:<node>` (a node's readings), `user:<id>` (log-out or deactivation: re-check now). Under HUB every
+subscriber hears that news stopped or began to come: {"live": bool}; nobody publishes it.
 """
 
 import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from functools import cache
 from typing import Any
 
@@ -24,6 +26,7 @@ from redis.retry import Retry
 log = logging.getLogger(__name__)
 
 JOBS = "jobs"
+HUB = "hub"
 Message = dict[str, Any]
 
 
@@ -54,10 +57,39 @@ def connection() -> redis.Redis:
     return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=2, retry=once)
 
 
+@cache
+def _brief_connection() -> redis.Redis:
+    """A client that gives up soon. A connection that a restarted Redis has closed is made anew, once."""
+    anew = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
+    patience = settings.REDIS_PATIENCE
+    return redis.Redis.from_url(
+        settings.REDIS_URL, socket_timeout=patience, socket_connect_timeout=patience, retry=anew
+    )
+
+
+_rest = {"until": 0.0}  # of this process
+
+
+@contextlib.contextmanager
+def briefly() -> Iterator[redis.Redis]:
+    """Redis for those whom somebody waits for: it answers within REDIS_PATIENCE or raises a RedisError.
+
+    After a failure nobody in this process asks for REDIS_REST seconds: the block is left with an error at once.
+    """
+    if time.monotonic() < _rest["until"]:
+        raise redis.ConnectionError("Redis failed a moment ago")
+    try:
+        yield _brief_connection()
+    except (redis.ConnectionError, redis.TimeoutError):
+        _rest["until"] = time.monotonic() + settings.REDIS_REST
+        raise
+
+
 def publish(topic: str, message: Message) -> None:
     """Send news to whoever watches `topic`. Never raises: news may be lost, work may not."""
     try:
-        connection().publish(_prefix() + topic, json.dumps(message, separators=(",", ":")))
+        with briefly() as redis_now:
+            redis_now.publish(_prefix() + topic, json.dumps(message, separators=(",", ":")))
     except redis.RedisError as error:
         log.warning("news on %s lost: %s", topic, error)
 
@@ -88,6 +120,7 @@ class Hub:
     def __init__(self) -> None:
         self._feeds: dict[str, set[Feed]] = {}
         self._reader: asyncio.Task[None] | None = None
+        self.lost = False  # whether news are known not to come
 
     @contextlib.asynccontextmanager
     async def subscribe(self, *topics: str) -> AsyncIterator[Feed]:
@@ -109,11 +142,11 @@ class Hub:
         """Read the subscription for ever; reconnect with back-off."""
         delay = 0.1
         while True:
-            client = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=None)
+            client = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=settings.NEWS_SILENCE)
             try:
                 async with client.pubsub() as subscription:
                     await subscription.psubscribe(_prefix() + "*")
-                    async for item in subscription.listen():
+                    async for item in _items(subscription):
                         if item["type"] == "pmessage":
                             self._deliver(item["channel"].decode()[len(_prefix()) :], item["data"])
                         elif item["type"] == "psubscribe":
@@ -121,6 +154,7 @@ class Hub:
                             self._after_gap()
             except (redis.RedisError, OSError) as error:
                 log.warning("live subscription lost, again in %.1f s: %s", delay, error)
+                self._say(lost=True)
             finally:
                 await client.aclose()
             await asyncio.sleep(delay)
@@ -128,9 +162,17 @@ class Hub:
 
     def _after_gap(self) -> None:
         """News may have been missed: wake every feed, so that all look again."""
+        self._say(lost=False)
         for topic, feeds in self._feeds.items():
             for feed in feeds:
                 feed.put(topic.rstrip("*"), {"gap": True})
+
+    def _say(self, *, lost: bool) -> None:
+        """Tell every feed when news stop or begin again to come."""
+        if lost != self.lost:
+            self.lost = lost
+            for feed in set().union(*self._feeds.values()):
+                feed.put(HUB, {"live": not lost})
 
     def _deliver(self, topic: str, data: bytes) -> None:
         kind = topic.partition(":")[0]
@@ -139,6 +181,22 @@ class Hub:
             message = json.loads(data)
             for feed in feeds:
                 feed.put(topic, message)
+
+
+async def _items(subscription: Any) -> AsyncIterator[dict[str, Any]]:
+    """What the subscription hears; redis.TimeoutError once Redis has answered nothing for NEWS_SILENCE seconds."""
+    heard = pinged = time.monotonic()
+    while True:
+        item = await subscription.get_message(timeout=settings.NEWS_PING)
+        now = time.monotonic()
+        if item is not None:
+            heard = now
+            yield item
+        elif now - heard > settings.NEWS_SILENCE:
+            raise redis.TimeoutError("Redis answers no ping")
+        if now - pinged >= settings.NEWS_PING:
+            pinged = now
+            await subscription.ping()
 
 
 hub = Hub()

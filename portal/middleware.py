@@ -42,13 +42,19 @@ class Reader:
 
 
 class RqPages:
-    """RQ's own pages: for staff only, whatever each of its views asks for, and never a trace when Redis is away."""
+    """RQ's own pages: for staff only, whatever each of its views asks for, and never a trace when Redis is away.
+
+    Their buttons need the scripts in their templates: inline scripts run here, and on no other page.
+    """
 
     def __init__(self, get_response: Next) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
+        response = self.get_response(request)
+        if _is_rq(request):
+            response._csp_update = {"script-src": ["'self'", "'unsafe-inline'"]}  # type: ignore[attr-defined]
+        return response
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponse | None:
         if not _is_rq(request) or request.user.is_staff:

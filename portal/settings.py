@@ -128,6 +128,10 @@ try:
     SAMPLE_PERIOD = _seconds("SAMPLE_PERIOD", 1)
     SAMPLE_FRESH = _seconds("SAMPLE_FRESH", 20)  # an older reading makes a GPU unknown, which is busy
     FOREIGN_GRACE = _seconds("FOREIGN_GRACE", 10)  # an ended run's processes are not outsiders yet
+    REDIS_PATIENCE = _seconds("REDIS_PATIENCE", 1)  # how long a page waits for Redis
+    REDIS_REST = _seconds("REDIS_REST", 4)  # after Redis failed a page, how long this process's others do without
+    NEWS_PING = _seconds("NEWS_PING", 2)  # how often a web process asks whether its news still come
+    NEWS_SILENCE = _seconds("NEWS_SILENCE", 6)  # after so long without an answer, browsers are told that they don't
     SOCKET_RECHECK = _seconds("SOCKET_RECHECK", 15)
     SOCKET_PING = _seconds("SOCKET_PING", 20)
 
@@ -240,7 +244,11 @@ CHANNEL_LAYERS = {
     }
 }
 RQ_QUEUES = {
-    name: {"URL": REDIS_URL, "SERIALIZER": "rq.serializers.JSONSerializer"}
+    name: {
+        "URL": REDIS_URL,
+        "SERIALIZER": "rq.serializers.JSONSerializer",
+        "REDIS_CLIENT_KWARGS": {"socket_timeout": 2, "socket_connect_timeout": 2},  # of staff pages; workers have theirs
+    }
     for name in ["scheduler", *(q for n in NODE_NAMES for q in (f"node.{n}", f"node.{n}.stop"))]
 }
 RQ = {"JOB_CLASS": "jobs.queues.ListedJob", "WORKER_CLASS": "jobs.queues.Worker"}

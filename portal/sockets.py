@@ -164,6 +164,8 @@ class LiveSocket(AsyncWebsocketConsumer):
             topics = await self.topics() | {live.user_topic(self.user.pk)}
             async with live.hub.subscribe(*topics) as feed:
                 self._feed = feed
+                if live.hub.lost:
+                    await self._ping(now=True)
                 self._check_due = time.monotonic() + settings.SOCKET_RECHECK
                 same = await self.look()
                 while same:
@@ -198,6 +200,8 @@ class LiveSocket(AsyncWebsocketConsumer):
 
     async def _handle(self, news: dict[str, live.Message]) -> bool:
         news.pop(live.user_topic(self.user.pk), None)
+        if news.pop(live.HUB, None) is not None:
+            await self._ping(now=True)
         if not news:
             return True
         if "check" in news or any("gap" in message for message in news.values()):
@@ -207,10 +211,11 @@ class LiveSocket(AsyncWebsocketConsumer):
             await asyncio.sleep(NEWS_APART)
         return same
 
-    async def _ping(self) -> None:
-        if time.monotonic() >= self._ping_due:
+    async def _ping(self, *, now: bool = False) -> None:
+        """When one is due, or `now`: the server's time, and whether it hears news at all."""
+        if now or time.monotonic() >= self._ping_due:
             self._ping_due = time.monotonic() + settings.SOCKET_PING
-            await self.say({"ping": time.time()})
+            await self.say({"ping": time.time(), "live": not live.hub.lost})
 
     async def _signed_in(self) -> bool:
         if not self.user.is_authenticated:

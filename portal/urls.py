@@ -4,6 +4,7 @@ from allauth.account import views as account_views
 from django.contrib import admin
 from django.urls import include, path
 
+from django.views.generic import RedirectView
 from portal import views
 from portal.accounts import by_mail
 from portal.api import api
@@ -23,4 +24,5 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/", api.urls),
     path("healthz", views.healthz, name="healthz"),
+    path("favicon.ico", RedirectView.as_view(url=f"{settings.STATIC_URL}icons/favicon.svg")),  # for pages that name none
 ]

@@ -436,17 +436,28 @@ def test_quota_tells_limits_and_use_of_user_and_teams(alice: User, vision: Team)
 
 def test_gpus_tells_holders_and_why_a_gpu_is_not_given_away(alice: User, root_admin: User) -> None:
     node = factories.make_node("alpha", gpus=2)
-    node.gpus.filter(index=1).update(hidden=True)
+    node.gpus.filter(index=1).update(quarantine_reason="ECC errors")
+    job = factories.make_job(factories.make_user("bob"), name="plan")
+    factories.make_run(job, node)
     process = Process(pid=1, memory_mib=3, user="eve", name="miner", kind="foreign")
     gpu = GpuReading(uuid="GPU-alpha-0000", index=0, utilisation=0, processes=(process,), job=7, owner="bob")
     reading = HostReading(node="alpha", at=timezone.now().timestamp(), status="ok", gpus=(gpu,))
     live.connection().set(host_key("alpha"), reading.encode())
     first, second = Api(alice).get("/gpus").json()["nodes"][0]["gpus"]
-    assert (first["job"], first["owner"], first["utilisation"], first["unavailable"]) == (7, "bob", 0, None)
+    assert (first["job"], first["owner"], first["utilisation"], first["unavailable"]) == (job.pk, "bob", 0, None)
+    assert first["job_name"] is None
     seen = first["processes"][0]
     assert (seen["kind"], seen["user"], seen["name"]) == ("foreign", "eve", None)
-    assert (second["utilisation"], second["unavailable"]["code"]) == (None, "GPU_HIDDEN")
-    assert Api(root_admin).get("/gpus").json()["nodes"][0]["gpus"][0]["processes"][0]["name"] == "miner"
+    assert (second["utilisation"], second["unavailable"]["code"]) == (None, "GPU_QUARANTINED")
+    told = Api(root_admin).get("/gpus").json()["nodes"][0]["gpus"][0]
+    assert (told["processes"][0]["name"], told["job_name"]) == ("miner", "plan")
+
+
+def test_hidden_gpus_are_for_admins(alice: User, root_admin: User) -> None:
+    factories.make_node("alpha", gpus=2).gpus.filter(index=1).update(hidden=True)
+    assert [gpu["index"] for gpu in Api(alice).get("/gpus").json()["nodes"][0]["gpus"]] == [0]
+    hidden = Api(root_admin).get("/gpus").json()["nodes"][0]["gpus"][1]
+    assert hidden["unavailable"]["code"] == "GPU_HIDDEN"
 
 
 def test_gpus_without_redis_are_unknown_not_zero(alice: User, redis_server: RedisServer) -> None:

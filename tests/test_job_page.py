@@ -302,8 +302,24 @@ def test_charts_have_the_seconds_that_are_kept_and_the_minutes_before(cast: dict
     sample = {"at": now.timestamp() - 10, "utilisation": 90, "memory_used_mib": 200, "power_w": 250.5}
     live.connection().lpush(history.gpu_key(gpu.uuid), json.dumps(sample))
     (found,) = _as(cast["alice"]).get(f"/jobs/{cast['job'].pk}/charts.json").json()["gpus"]
-    assert (found["uuid"], found["utilisation"], found["memory_mib"]) == (gpu.uuid, [40, 90], [100, 200])
-    assert found["power_w"] == [None, 250.5], "not read is not zero"
+    assert (found["uuid"], found["utilisation"], found["memory_mib"]) == (gpu.uuid, [40, None, 90], [100, None, 200]), "no line through what was not read"
+    assert found["power_w"] == [None, None, 250.5], "not read is not zero"
+
+
+def test_charts_count_only_minutes_of_the_run_itself_and_seconds_where_there_are_any(cast: dict[str, Any]) -> None:
+    minute = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=10)
+    start = minute + timedelta(seconds=20)
+    run = factories.make_run(cast["job"], cast["node"], started_at=start)
+    gpu = cast["node"].gpus.get(uuid=run.gpu_uuids[0])
+    for n, busy in enumerate((3, 61, 62, 63)):  # the first began before the run, the last has seconds
+        GPUMinute.objects.create(gpu=gpu, minute=minute + timedelta(minutes=n), utilisation=busy)
+    first = minute.timestamp() + 190
+    for n in range(20):
+        sample = {"at": first + n, "utilisation": 70}
+        live.connection().lpush(history.gpu_key(gpu.uuid), json.dumps(sample))
+    (found,) = _as(cast["alice"]).get(f"/jobs/{cast['job'].pk}/charts.json").json()["gpus"]
+    assert found["utilisation"] == [61, 62, *[70] * 20]
+    assert found["at"] == sorted(found["at"])
 
 
 def test_charts_of_a_long_run_stay_small(cast: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -12,9 +13,11 @@ from pytest_django import DjangoAssertNumQueries
 
 from gpus.models import Node
 from jobs.board import board, places, queue_order
+from jobs import dashboard
 from jobs.models import Allocation, Job, Quota, Run, Team
 from jobs.states import EndReason, JobState, RunState
 from portal.models import User
+from portal import live
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -287,8 +290,12 @@ def test_the_dashboard_tells_what_i_have_and_whether_there_is_room(
     sick.save()
     client.force_login(alice)
     answer = client.get("/")
-    cells = [cell["kind"] for _host, host_cells in answer.context["hosts"] for cell in host_cells]
-    assert cells == ["mine", "taken", "free", "closed"]
+    assert _cells(answer) == ["mine", "taken", "unknown", "closed"], "free is only what was read to be free"
+    assert (answer.context["free"], answer.context["unknown"]) == (0, 1)
+    read = {"node": "alpha", "at": timezone.now().timestamp(), "gpus": [{"uuid": g.uuid} for g in node.gpus.all()]}
+    live.connection().set(history.host_key("alpha"), json.dumps(read))
+    answer = client.get("/")
+    assert _cells(answer) == ["mine", "taken", "free", "closed"]
     assert (answer.context["free"], answer.context["gpus"]) == (1, 4)
     assert "my running job" in answer.text
     assert "secret" not in answer.text
@@ -297,6 +304,24 @@ def test_the_dashboard_tells_what_i_have_and_whether_there_is_room(
 
 
 def test_the_dashboard_stands_without_redis(client: Client, alice: User, redis_server: Any) -> None:
+def _cells(answer: Any) -> list[str]:
+    return [cell["kind"] for _host, cells in answer.context["hosts"] for cell in cells]
+
+
+def test_a_spark_line_begins_with_the_job_and_breaks_where_nothing_was_read(alice: User) -> None:
+    node = factories.make_node("alpha", gpus=1)
+    job = factories.make_job(alice)
+    now = timezone.now()
+    run = factories.make_run(job, node, started_at=now - timedelta(seconds=200))
+    uuid = run.gpu_uuids[0]
+    for ago, busy in ((400, 99), (190, 10), (180, 20), (60, 30), (50, 40)):
+        sample = {"at": now.timestamp() - ago, "utilisation": busy}
+        live.connection().lpush(history.gpu_key(uuid), json.dumps(sample))
+    line = dashboard.sparks({job.pk}, dashboard._holders())[job.pk]
+    pieces = [[point.partition(",")[2] for point in piece.split("L")] for piece in line.split("M")[1:]]
+    assert pieces == [["90", "80"], ["70", "60"]]
+
+
     """rommapp/romm#3195: what Redis holds is no truth, and no page needs it."""
     factories.make_node("alpha")
     factories.make_job(alice)

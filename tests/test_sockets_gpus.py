@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from gpus import history
+from gpus.models import GPU, Node
 from portal import live
 from tests import factories
 from tests.sockets import in_db, message, open_socket, publishing
@@ -59,6 +60,35 @@ def test_the_json_hides_the_same_from_who_polls(client: Client) -> None:
     assert found["gpus"][0]["processes"][0]["name"] is None
     assert found["containers"] == []
     assert len(found["gpus"]) == 2, "a GPU that was not read is still shown"
+
+
+async def test_a_hidden_gpu_is_shown_to_admins_only() -> None:
+    cast = await _cast()
+    await in_db(lambda: GPU.objects.filter(uuid="GPU-alpha-0000").update(hidden=True))()
+    for who, shown in (("alice", ["GPU-alpha-0001"]), ("admin", ["GPU-alpha-0000", "GPU-alpha-0001"])):
+        async with open_socket("/ws/gpus/", cast[who]) as socket:
+            first = await message(socket, lambda found: "nodes" in found)
+            assert [gpu["uuid"] for gpu in first["nodes"][0]["gpus"]] == shown
+            async with publishing(live.gpus_topic("alpha"), _reading()):
+                later = await message(socket, lambda found: found["nodes"][0]["at"] is not None)
+            assert [gpu["uuid"] for gpu in later["nodes"][0]["gpus"]] == shown[:-1]
+
+
+async def test_a_job_that_comes_is_named_to_its_team_and_numbered_to_others() -> None:
+    cast = await _cast()
+    owner = await in_db(factories.make_user)("olga")
+    job = await in_db(factories.make_job)(owner, name="secret plan")
+    async with open_socket("/ws/gpus/", owner) as own, open_socket("/ws/gpus/", cast["alice"]) as other:
+        for socket in (own, other):
+            await message(socket, lambda found: "nodes" in found)
+        await in_db(factories.make_run)(job, await in_db(Node.objects.get)(name="alpha"))
+        reading = _reading()
+        reading["gpus"][0] |= {"job": job.pk, "owner": "olga"}
+        async with publishing(live.gpus_topic("alpha"), reading):
+            for socket, name in ((own, "secret plan"), (other, None)):
+                told = await message(socket, lambda found: found["nodes"][0]["gpus"][0]["job"] is not None)
+                gpu = told["nodes"][0]["gpus"][0]
+                assert (gpu["job"], gpu["owner"], gpu["job_name"]) == (job.pk, "olga", name)
 
 
 def test_the_page_says_what_to_do_without_hosts(client: Client) -> None:

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from django import template
+from django.conf import settings
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html, json_script
@@ -78,6 +79,12 @@ def gib(mib: float | None) -> str:
 
 
 @register.filter
+def percent(value: float | None) -> str:
+    """Whole percent; a dash for None."""
+    return "–" if value is None else f"{value:.0f} %"
+
+
+@register.filter
 def bytesize(size: float | None) -> str:
     """Bytes in the nearest binary unit; a dash for None."""
     if size is None:
@@ -97,6 +104,12 @@ def cpus(millicpus: int | None) -> str:
 
 def _trim(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
+
+
+@register.simple_tag
+def gpus_are_simulated() -> bool:
+    """Whether this installation makes its readings up; known to templates without any context too."""
+    return bool(settings.GPU_DRIVER == "simulated")
 
 
 @register.simple_tag

@@ -1,6 +1,6 @@
 // Lists stay fresh: on news of changed jobs the page hears "dockyard:changed" (htmx fragments listen to it),
 // at most every 1.5 s; without a socket, every few seconds.
-import { down, heard, out } from "./live.js";
+import { down, heard, isDeaf, out, pinged } from "./live.js";
 import { Socket } from "./socket.js";
 import { setServerTime } from "./times.js";
 
@@ -24,14 +24,14 @@ export function startChanges() {
     check: "/gpus/now.json",
     open: () => { heard(); changed(); },
     text: (message) => {
-      if (message.ping) setServerTime(message.ping);
+      if (message.ping) { setServerTime(message.ping); pinged(message); }
       heard();
       if (message.jobs) changed();
     },
     down,
     final: out,
   });
-  setInterval(() => socket.isOpen || changed(), POLL);
+  setInterval(() => (socket.isOpen && !isDeaf()) || changed(), POLL);
   document.addEventListener("visibilitychange", () => document.hidden || changed());
   document.addEventListener("htmx:afterRequest", (event) => {
     if (!socket.isOpen && event.detail.successful) heard("polling");

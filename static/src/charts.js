@@ -9,6 +9,7 @@ const COLOURS = {
 const FROM_READING = { utilisation: "utilisation", memory_mib: "memory_used_mib", power_w: "power_w", temperature_c: "temperature_c" };
 const SCALE = { utilisation: { range: [0, 100] }, memory_mib: { range: (u, low, high) => [0, Math.max((high || 1) * 1.1, 1)] }, power_w: { range: (u, low, high) => [0, Math.max((high || 1) * 1.1, 10)] }, temperature_c: { range: (u, low, high) => [Math.min(20, low ?? 20), Math.max((high ?? 60) + 5, 60)] } };
 const MOST_POINTS = 4000;
+const GAP = 10; // seconds
 const language = document.documentElement.lang || "en";
 const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const clockSeconds = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
@@ -57,6 +58,10 @@ export class Charts {
       const line = this.#gpus.find((found) => found.uuid === gpu.uuid);
       if (!line) { this.#loaded = false; if (this.#visible) this.load(); return; }
       if (line.at.length && line.at.at(-1) >= reading.at) continue;
+      if (line.at.length && reading.at - line.at.at(-1) > GAP) { // no line through what was not read
+        line.at.push(reading.at - 0.001);
+        Object.keys(FROM_READING).forEach((metric) => line[metric].push(null));
+      }
       line.at.push(reading.at);
       for (const [metric, key] of Object.entries(FROM_READING)) line[metric].push(gpu[key] ?? null);
       if (line.at.length > MOST_POINTS) ["at", ...Object.keys(FROM_READING)].forEach((key) => line[key].shift());

@@ -1,9 +1,9 @@
 // The GPUs page: every tile follows its node's readings, once a second.
 import "./styles/gpus.css";
-import { down, heard, out } from "./live.js";
+import { down, heard, isDeaf, out, pinged } from "./live.js";
 import { fillGpu, memory, showAge } from "./readings.js";
 import { Socket } from "./socket.js";
-import { setServerTime } from "./times.js";
+import { serverNow, setServerTime } from "./times.js";
 import { word } from "./words.js";
 
 const LINE_SECONDS = 300;
@@ -29,18 +29,32 @@ const icon = (name) => {
   return made;
 };
 
-/** Whose the GPU is, as a chip: colour, icon and word. */
-function holder(gpu) {
-  if (gpu.health !== "ok" && gpu.health !== "unknown") return ["tone-red", "bi-exclamation-octagon-fill", word(`health ${gpu.health}`)];
-  if (gpu.job) return ["tone-accent", "bi-play-circle-fill", gpu.owner ?? word("in use")];
-  if (gpu.busy_outside) return ["tone-violet", "bi-person-exclamation", word("busy outside")];
+/** What the GPU is to who looks for one. Free is only what a fresh reading shows to be free. */
+function kind(gpu, node) {
   const why = gpu.unavailable?.code;
-  if (why) return ["tone-orange", "bi-sign-stop", word(`why ${why}`)];
-  return ["tone-green", "bi-circle", word("free")];
+  if (gpu.health !== "ok" && gpu.health !== "unknown") return "sick";
+  if (gpu.job) return "used";
+  if (why === "GPU_HIDDEN") return "hidden";
+  if (gpu.busy_outside) return "outside";
+  if (why && why !== "GPU_UNSAMPLED") return "closed";
+  if (why || !node.at || serverNow() / 1000 - node.at > first.fresh) return "unknown";
+  return node.host?.cordoned ? "cordoned" : "free";
 }
 
-function fillHolder(tile, gpu) {
-  const [tone, name, text] = holder(gpu);
+/** Whose the GPU is, as a chip: colour, icon and word. */
+const CHIPS = {
+  sick: (gpu) => ["tone-red", "bi-exclamation-octagon-fill", word(`health ${gpu.health}`)],
+  used: (gpu) => ["tone-accent", "bi-play-circle-fill", gpu.owner ?? word("in use")],
+  hidden: () => ["tone-grey", "bi-eye-slash", word("why GPU_HIDDEN")],
+  outside: () => ["tone-violet", "bi-person-exclamation", word("busy outside")],
+  closed: (gpu) => ["tone-orange", "bi-sign-stop", word(`why ${gpu.unavailable.code}`)],
+  cordoned: () => ["tone-orange", "bi-sign-stop", word("cordoned")],
+  unknown: () => ["tone-grey", "bi-question-circle", word("no chart")],
+  free: () => ["tone-green", "bi-check-circle", word("free")],
+};
+
+function fillHolder(tile, gpu, node) {
+  const [tone, name, text] = CHIPS[kind(gpu, node)](gpu);
   const place = tile.querySelector('[data-bind="holder"]');
   if (place.dataset.said === `${tone} ${text}`) return;
   place.dataset.said = `${tone} ${text}`;
@@ -50,22 +64,24 @@ function fillHolder(tile, gpu) {
 
 function fillFoot(tile, gpu) {
   const place = tile.querySelector('[data-bind="foot"]');
-  const said = gpu.job ? `${gpu.job} ${gpu.owner}` : gpu.message || gpu.unavailable?.why || "";
+  const said = gpu.job ? `${gpu.job} ${gpu.job_name}` : gpu.message || gpu.unavailable?.why || "";
   if (place.dataset.said === said) return;
   place.dataset.said = said;
-  if (!gpu.job) {
-    place.replaceChildren(said);
+  if (!gpu.job || !gpu.job_name) { // whoever may not see the job has no use for its address
+    place.replaceChildren(gpu.job ? word("job", { id: gpu.job }) : said);
     return;
   }
-  const link = element("a", "", word("job", { id: gpu.job }));
+  const link = element("a", "", gpu.job_name);
   link.href = `/jobs/${gpu.job}/`;
-  place.replaceChildren(link);
+  place.replaceChildren(link, ` #${gpu.job}`);
 }
 
-function process(found) {
+/** A process; of the job that holds the GPU it need not say whose it is. */
+function process(found, job) {
   const who = found.job ? word("job", { id: found.job }) : found.user ?? found.owner ?? word("somebody");
   const row = element("li", `is-${found.kind}`);
-  const name = element("span", "", found.name ? `${found.name} · ${who}` : who);
+  const said = found.job && found.job === job ? [found.name ?? word("a process")] : [found.name, who];
+  const name = element("span", "", said.filter(Boolean).join(" · "));
   if (found.pid) name.title = `PID ${found.pid}`;
   row.append(icon(found.kind === "foreign" ? "bi-person-exclamation" : "bi-terminal"), name, element("span", "gpu-value", memory(found.memory_mib)));
   return row;
@@ -74,11 +90,11 @@ function process(found) {
 function fillProcesses(tile, gpu) {
   const list = tile.querySelector('[data-bind="processes"]');
   const shown = gpu.processes ?? [];
-  const said = JSON.stringify(shown);
+  const said = JSON.stringify([gpu.job, shown]);
   if (list.dataset.said === said) return;
   list.dataset.said = said;
   list.hidden = !shown.length;
-  list.replaceChildren(...shown.slice(0, 8).map(process));
+  list.replaceChildren(...shown.slice(0, 8).map((found) => process(found, gpu.job)));
   if (shown.length > 8) list.append(element("li", "", word("more", { count: shown.length - 8 })));
 }
 
@@ -105,15 +121,18 @@ function take(reading, live) {
   const known = nodes.get(reading.node) ?? { at: null, gpus: new Map() };
   nodes.set(reading.node, known);
   if (reading.at && known.at && reading.at < known.at) return;
+  const blind = !reading.at && known.at; // what was read last stays, with its age
   known.at = reading.at ?? known.at;
+  known.host = reading.host ?? known.host;
   for (const gpu of reading.gpus) {
     const tile = byId(gpu.uuid);
     if (!tile) { again(); continue; }
-    const whole = { ...known.gpus.get(gpu.uuid), ...gpu };
+    const { job, owner, job_name, unavailable } = gpu;
+    const whole = { ...known.gpus.get(gpu.uuid), ...(blind ? { job, owner, job_name, unavailable } : gpu) };
     if (live && !("unavailable" in gpu) && BY_READING.has(whole.unavailable?.code)) whole.unavailable = null;
     known.gpus.set(gpu.uuid, whole);
     fillGpu(tile, whole);
-    fillHolder(tile, whole);
+    fillHolder(tile, whole, known);
     fillFoot(tile, whole);
     fillProcesses(tile, whole);
     if (live && reading.at) push(gpu.uuid, reading.at, gpu.utilisation);
@@ -143,17 +162,25 @@ function again() {
 }
 
 function totals() {
-  const all = [...nodes.values()].flatMap((node) => [...node.gpus.values()]);
-  const free = all.filter((gpu) => holder(gpu)[0] === "tone-green").length;
-  const used = all.filter((gpu) => gpu.job).length;
-  document.getElementById("gpu-totals").textContent = all.length ? word("gpu totals", { used, free, all: all.length }) : "";
+  const all = [...nodes.values()].flatMap((node) => [...node.gpus.values()].map((gpu) => kind(gpu, node)));
+  const of = (...kinds) => all.filter((found) => kinds.includes(found)).length;
+  const parts = [word("gpus used", { count: of("used") }), word("gpus free", { count: of("free") })];
+  for (const [name, count] of [["unknown", of("unknown")], ["hidden", of("hidden")]]) {
+    if (count) parts.push(word(`gpus ${name}`, { count }));
+  }
+  parts.push(word("gpus all", { count: all.length - of("hidden") }));
+  const said = all.length ? parts.join(" · ") : "";
+  const place = document.getElementById("gpu-totals");
+  if (place.textContent !== said) place.textContent = said;
 }
 
 function ages() {
   nodes.forEach((node, name) => {
     const section = document.querySelector(`[data-node="${CSS.escape(name)}"]`);
     if (section) showAge(section, node.at);
+    node.gpus.forEach((gpu, uuid) => byId(uuid) && fillHolder(byId(uuid), gpu, node));
   });
+  totals();
 }
 
 async function ask(path) {
@@ -172,28 +199,26 @@ async function sparklines() {
 }
 
 async function poll() {
-  if (socket.isOpen || document.hidden) return;
+  if ((socket.isOpen && !isDeaf()) || document.hidden) return;
   const found = await ask("/gpus/now.json");
   if (!found) return;
-  heard("polling");
+  heard(socket.isOpen ? "live" : "polling");
   setServerTime(found.server_time);
   found.nodes.forEach((node) => take(node, true));
-  totals();
+  ages();
 }
 
 setServerTime(first.server_time);
 first.nodes.forEach((node) => take(node, false));
-totals();
 ages();
 sparklines();
 const socket = new Socket("/ws/gpus/", {
   check: "/gpus/now.json",
   open: () => { heard(); sparklines(); },
   text: (message) => {
-    if (message.ping) setServerTime(message.ping);
+    if (message.ping) { setServerTime(message.ping); pinged(message); }
     heard();
     message.nodes?.forEach((node) => take(node, true));
-    if (message.nodes) totals();
     ages();
   },
   down,

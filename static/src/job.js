@@ -3,7 +3,7 @@ import Tab from "bootstrap/js/dist/tab.js";
 import "@xterm/xterm/css/xterm.css";
 import "./styles/job.css";
 import { Charts } from "./charts.js";
-import { down, heard, out } from "./live.js";
+import { down, heard, isDeaf, out, pinged } from "./live.js";
 import { LogView } from "./log.js";
 import { fillGpu, memory, showAge } from "./readings.js";
 import { Socket } from "./socket.js";
@@ -19,7 +19,7 @@ const socket = new Socket(`/ws/jobs/${page.id}/`, {
   check: `${page.url}status.json`,
   open: () => { heard(); log.resume(); },
   text: (message) => {
-    if (message.ping) setServerTime(message.ping);
+    if (message.ping) { setServerTime(message.ping); pinged(message); }
     heard();
     if (message.job) setStatus(message.job);
     if (message.log) log.setHead(message.log);
@@ -83,6 +83,8 @@ async function refresh() {
 }
 
 let readings = null;
+const openedAt = Date.now();
+const GRACE = 3000; // the first reading of a page without any may take that long before its absence is said
 
 function setReadings(found) {
   readings = found;
@@ -113,17 +115,17 @@ function ticks() {
     bar.classList.toggle("is-late", percent > 90);
     bar.parentElement.setAttribute("aria-valuenow", Math.round(percent));
   });
-  document.querySelectorAll("#job-head [data-gpu]").forEach((element) => showAge(element, readAt));
+  document.querySelectorAll("#job-head [data-gpu]").forEach((element) => (readAt || Date.now() - openedAt > GRACE) && showAge(element, readAt));
 }
 
 async function poll() {
-  if (socket.isOpen || document.hidden) return;
+  if ((socket.isOpen && !isDeaf()) || document.hidden) return;
   const answer = await fetch(`${page.url}status.json`, { headers: { Accept: "application/json" } }).catch(() => null);
   if (!answer) return;
   if (answer.redirected || answer.status === 404) { out(); return; }
   if (!answer.ok) return;
   const status = await answer.json();
-  heard("polling");
+  heard(socket.isOpen ? "live" : "polling");
   setStatus(status);
   if (status.gpus_now) setReadings(status.gpus_now);
   await log.poll();
@@ -158,6 +160,7 @@ function tabs() {
 
 log.setState(page.status);
 if (page.status.log) log.setHead(page.status.log);
+if (page.gpus_now) setReadings(page.gpus_now);
 tabs();
 ticks();
 setInterval(ticks, 1000);
