@@ -137,13 +137,13 @@ def why(request: HttpRequest, job_id: int) -> dict[str, Any]:
     found = sorted(job.wait_reasons, key=lambda r: not is_final(r)) if job.state in WAITING else []
     final = bool(found) and is_final(found[0])
     place_of, length = places([job.pk])
-    advice = wording.suggestion(job, run) if ended else None
+    advice = wording.suggestion(job, run if ended else None)
     return {
         "id": job.pk, "state": job.state, "headline": wording.headline(job, run, reader=request.user.username),
         "cannot_start": final, "reasons": _reasons(found, request.user),
         "position": place_of.get(job.pk), "queue_length": length,
         "end_reason": job.end_reason if ended else "", "exit_code": job.exit_code,
-        "suggestion": advice.text if advice else wording.way_out(found[0]) if final else "",
+        "suggestion": advice.text if advice else "",
         "details": run.engine_message if run and ended else "",
     }  # fmt: skip
 

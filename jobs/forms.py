@@ -23,6 +23,7 @@ FIELDS = {
 }  # fmt: skip
 # What a link to the form may fill in: nothing that runs, so that nobody is handed a command unread.
 LINKABLE = ("name", "gpus", "gpu_model", "gpu_memory", "cpus", "memory", "shm", "limit", "priority", "grace")
+MAY_BE_ANY = ("gpu_model", "gpu_memory")  # of those, what a link may empty
 
 # What stands in for a field that can't be read, so that the others can be judged: nothing that they could clash with.
 WHEN_UNREAD: dict[str, Any] = {
@@ -41,7 +42,10 @@ class JobForm(forms.Form):
     submission = forms.UUIDField(widget=forms.HiddenInput, required=False)
     cloned_from = forms.IntegerField(widget=forms.HiddenInput, required=False)
     name = forms.CharField(label=gettext_lazy("Name"), required=False, max_length=1000)
-    team = forms.ModelChoiceField(Team.objects.none(), label=gettext_lazy("Team"), empty_label=None)
+    team = forms.ModelChoiceField(
+        Team.objects.none(), label=gettext_lazy("Team"), empty_label=None,
+        help_text=gettext_lazy("Its members can read the job's log, script, files and plain variables, never secrets."),
+    )  # fmt: skip
     image = forms.CharField(
         label=gettext_lazy("Image"), required=False, max_length=2000,
         help_text=gettext_lazy("registry/path:tag, as for docker run. The host fetches it before the job starts."),
@@ -216,9 +220,8 @@ class JobForm(forms.Form):
     def refuse(self, refused: Refused) -> None:
         """Show what submission refused, each at its field, and have every secret typed again."""
         self._problems(refused.problems)
-        for refusal in refused.refusals:
-            said = wording.refusal(refusal, reader=self.user.get_username())
-            self._say(refusal.field, said, refusal.code)
+        for field, code, sentence in wording.refusals(refused.refusals, reader=self.user.get_username()):
+            self._say(field, sentence, code)
 
     def _problems(self, problems: Any) -> None:
         for problem in problems:

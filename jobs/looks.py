@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from jobs import wording
-from jobs.states import JobState
+from jobs.models import Job
+from jobs.policy.explain import is_final
+from jobs.states import WAITING, JobState
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ _LOOKS = {
     JobState.TIMED_OUT: ("bi-alarm-fill", "orange"),
     JobState.LOST: ("bi-question-diamond-fill", "violet"),
 }
+
+
+def cannot_start(job: Job) -> bool:
+    """Whether the job waits for what can't come: hardware there isn't, or more than a limit itself."""
+    return job.state in WAITING and any(map(is_final, job.wait_reasons))
 
 
 def state_look(state: str) -> Look:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from jobs import board, logstore, wording
 from jobs.access import can_control
-from jobs.looks import state_look
+from jobs.looks import cannot_start, state_look
 from jobs.models import AllocationSlot, Job, Run
 from jobs.states import ENDED, LIVE, WAITING, JobState, RunState
 
@@ -67,11 +67,13 @@ def _what(job: Job) -> dict[str, Any]:
 
 def _now(job: Job, run: Run | None, reader: Any) -> dict[str, Any]:
     look = state_look(job.state)
+    advice = wording.suggestion(job, None) if job.state in WAITING else None
     return {
         "state": job.state, "state_label": look.label, "icon": look.icon, "tone": look.tone,
         "is_waiting": job.state in WAITING, "is_live": job.state in LIVE, "is_ended": job.state in ENDED,
         "headline": wording.headline(job, run, reader=reader.username),
-        "reasons": _reasons(job, reader) if job.state in WAITING else [],
+        "reasons": _reasons(job, reader) if job.state in WAITING else [], "cannot_start": cannot_start(job),
+        "suggestion": advice.text if advice else "", "changes": advice.changes if advice else {},
         "held_by_user": job.held_by_user, "held_by_admin": job.held_by_admin,
         "wish": run.wish if run and job.state in LIVE else "", "requeues": job.requeues,
     }  # fmt: skip

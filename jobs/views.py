@@ -19,7 +19,7 @@ from jobs import formhelp, paging, wording
 from jobs.access import get_job, visible_jobs
 from jobs.board import Board, board, in_full, places
 from jobs.dashboard import dashboard_of
-from jobs.forms import LINKABLE, JobForm
+from jobs.forms import LINKABLE, MAY_BE_ANY, JobForm
 from jobs.history import gpu_seconds, with_allocations
 from jobs.models import Job, Team
 from jobs.preview import preview
@@ -82,7 +82,9 @@ def _form(request: HttpRequest) -> JobForm:
         "cloned_from" if posted is not None else "clone", ""
     )
     original = get_job(request.user, int(source)) if source.isdecimal() and len(source) < 19 else None
-    linked = {name: request.GET[name] for name in LINKABLE if request.GET.get(name)}
+    linked = {
+        name: value for name in LINKABLE if (value := request.GET.get(name)) or (name in MAY_BE_ANY and value == "")
+    }
     return JobForm(posted, user=request.user, original=original, initial=linked)  # type: ignore[arg-type]
 
 
@@ -98,7 +100,7 @@ def _submitted(form: JobForm) -> Job | None:
 
 def _form_context(form: JobForm, *, look: bool) -> dict[str, Any]:
     return {
-        "form": form, "beside": formhelp.beside(form.user, form.limits), "presets": formhelp.presets(),
+        "form": form, "beside": formhelp.beside(form.user, form.limits), "presets": formhelp.presets(form.limits),
         "no_team": not form.fields["team"].queryset.exists(),  # type: ignore[attr-defined]
         "zone": timezone.get_current_timezone_name(), **(_preview_context(form) if look else {}),
     }  # fmt: skip
@@ -113,12 +115,13 @@ def _preview_context(form: JobForm) -> dict[str, Any]:
     found = preview(request, owner=form.user, team=team)
     reader = form.user.get_username()
     levels = formhelp.levels_of(form.user, [team])
+    waits = found.verdict == "waits"
     return {
         "verdict": found.verdict, "node": found.node, "position": found.position, "cost": formhelp.cost(request),
-        "sentences": [*(wording.refusal(r, reader=reader) for r in found.refusals),
+        "sentences": [*(said for _f, _c, said in wording.refusals(found.refusals, reader=reader)),
                       *(wording.wait_reason(r, reader=reader) for r in found.reasons)],
-        "my_bars": formhelp.quota_bars(levels["user"], request),
-        "team_bars": formhelp.quota_bars(levels[team.name], request) if team.name in levels else [], "team": team,
+        "my_bars": formhelp.quota_bars(levels["user"], request, waits=waits),
+        "team_bars": formhelp.quota_bars(levels.get(team.name, []), request, waits=waits), "team": team,
         "command": formhelp.as_command(form.job_request, team) if form.job_request else "",
     }  # fmt: skip
 

@@ -141,7 +141,10 @@ def _busy(job: Waiting, best: Ledger, ledgers: Sequence[Ledger]) -> Iterator[Rea
     free = len(best.suiting(job))
     if job.gpus > free:
         total = sum(_suiting_on_paper(job, ledger) for ledger in ledgers)
-        yield {"code": "BUSY_GPUS", "asked": job.gpus, "free": free, "total": total, "node": name}
+        in_all = sum(len(ledger.suiting(job)) for ledger in ledgers)
+        yield {
+            "code": "BUSY_GPUS", "asked": job.gpus, "free": free, "free_in_all": in_all, "total": total, "node": name,
+        }  # fmt: skip
     if job.millicpus > best.millicpus:
         yield {"code": "BUSY_CPUS", "asked": job.millicpus, "free": max(best.millicpus, 0), "node": name}
     if job.memory_mib > best.memory_mib:

@@ -29,6 +29,7 @@ __all__ = [
     "problem",
     "progress",
     "refusal",
+    "refusals",
     "state_label",
     "suggestion",
     "wait_reason",

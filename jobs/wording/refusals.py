@@ -1,12 +1,14 @@
 """Why a request is refused: what is wrong with it, and which limit it meets."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from jobs.policy.explain import NEVER
+from jobs.quotas import Refusal
 from jobs.wording import quantities as q
 from jobs.wording.lookup import Params, Table, say
 
@@ -28,6 +30,39 @@ def refusal(refused: Any, *, reader: str | None = None) -> str:
         return say(_refusals(), code, params)
     said = say(QUOTAS, code, {**params, "whose": whose(params, reader)})
     return " ".join(filter(None, [said, _nearest(params)]))
+
+
+def refusals(found: Iterable[Refusal], *, reader: str | None = None) -> list[tuple[str, str, str]]:
+    """Refusals of one request as (field, code, sentence), with one nearest value a field: the smallest.
+
+    Where the user and the team both limit a field, one sentence names both.
+    """
+    by_field: dict[str, list[Refusal]] = {}
+    for refused in found:
+        by_field.setdefault(refused.field, []).append(refused)
+    return [line for same in by_field.values() for line in _of_one_field(same, reader)]
+
+
+def _of_one_field(same: list[Refusal], reader: str | None) -> Iterator[tuple[str, str, str]]:
+    own, theirs = ([r for r in same if r.scope == scope] for scope in ("user", "team"))
+    in_one_unit = same[0].field in QUANTITIES and not any(r.code.startswith("BUDGET") for r in same)
+    if in_one_unit and len(own) == len(theirs) == 1:
+        yield same[0].field, same[0].code, _both(own[0], theirs[0], reader)
+        return
+    least = min((r.nearest for r in same if r.nearest is not None), default=None)
+    for refused in same:
+        shown = refused if refused.nearest == least else replace(refused, nearest=None)
+        yield refused.field, refused.code, refusal(shown, reader=reader)
+
+
+def _both(own: Refusal, theirs: Refusal, reader: str | None) -> str:
+    """A quantity that is above the user's limit and above the team's."""
+    quantity, (mine, team) = QUANTITIES[own.field], (own.nearest or 0, theirs.nearest or 0)
+    text = _("%(whose)s is %(own)s, that of team %(team)s is %(theirs)s; %(asked)s asked. %(nearest)s would pass.")
+    return text % {
+        "whose": whose(own.as_dict(), reader), "own": quantity(mine), "team": theirs.name, "theirs": quantity(team),
+        "asked": _("no limit") if own.asked is None else quantity(own.asked), "nearest": quantity(min(mine, team)),
+    }  # fmt: skip
 
 
 def problem(found: Any) -> str:

@@ -57,8 +57,20 @@ def _ahead(p: Params) -> str:
 
 
 def _busy_gpus(p: Params) -> str:
-    text = _("The GPUs are busy: %(asked)s asked, at most %(free)d free on one host (%(node)s), %(total)d in all.")
-    return text % {**p, "asked": q.gpus(p["asked"])}
+    free = max(p.get("free_in_all", 0), p["free"])
+    found = {**p, "asked": q.gpus(p["asked"]), "all": free}
+    if not free:
+        text = ngettext(
+            "The only GPU that would do is in use.", "All %(total)d GPUs that would do are in use.", p["total"]
+        )
+    elif free >= p["asked"]:
+        text = _(
+            "%(all)d of %(total)d GPUs are free, but not on one host: "
+            "%(asked)s asked, and %(node)s has the most, %(free)d."
+        )
+    else:
+        text = _("%(asked)s asked, and %(all)d of %(total)d are free.")
+    return text % found
 
 
 def _outside(p: Params) -> str:

@@ -1,0 +1,81 @@
+"""What to try next: after an end, or when a waiting job can't start as it is."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from jobs.models import Job, Run
+from jobs.policy.explain import is_final
+from jobs.states import WAITING
+from jobs.units import exact_duration, exact_memory, format_cpus
+from jobs.wording import ends
+from jobs.wording import quantities as q
+from jobs.wording.ends import Suggestion
+from jobs.wording.states import priority_label
+from jobs.wording.waits import way_out
+
+Reason = Mapping[str, Any]
+# Code of a final reason: the form's field, and what of the reason is the nearest value that would do.
+_NEAREST = {
+    "TOO_LARGE_GPUS": ("gpus", "most"), "QUOTA_GPUS": ("gpus", "limit"), "LARGEST_JOB": ("gpus", "limit"),
+    "TOO_LARGE_CPUS": ("cpus", "most"), "QUOTA_CPUS": ("cpus", "limit"),
+    "TOO_LARGE_MEMORY": ("memory", "most"), "QUOTA_MEMORY": ("memory", "limit"),
+    "NO_GPU_MEMORY": ("gpu_memory", "most_mib"), "LONGEST_LIMIT": ("limit", "limit"),
+    "BUDGET_SIZE": ("limit", "nearest"), "HIGHEST_PRIORITY": ("priority", "limit"),
+}  # fmt: skip
+
+
+def suggestion(job: Job, run: Run | None) -> Suggestion | None:
+    """What to try after the run, or in place of a job that waits for what can't come; None: nothing to advise."""
+    if run is not None or job.state not in WAITING:
+        return ends.suggestion(job, run)
+    final = [reason for reason in job.wait_reasons if is_final(reason)]
+    if not final:
+        return None
+    changes = {**_other_models(final), **{name: _typed(name, value) for name, value in _smallest(final).items()}}
+    if not changes:
+        return Suggestion(text=way_out(final[0]))
+    said = ", ".join(_said(name, text, _smallest(final).get(name, 0)) for name, text in changes.items())
+    return Suggestion(text=_("It could start with %(changes)s.") % {"changes": said}, changes=changes)
+
+
+def _smallest(final: list[Reason]) -> dict[str, int]:
+    """Field of the form to the largest number that passes all of the reasons; none where that is 0."""
+    found: dict[str, int] = {}
+    for name, value in _numbers(final):
+        found[name] = min(value, found.get(name, value))
+    return {name: value for name, value in found.items() if value or name == "priority"}
+
+
+def _numbers(final: list[Reason]) -> Iterator[tuple[str, int]]:
+    for reason in final:
+        name, key = _NEAREST.get(reason["code"], ("", ""))
+        if isinstance(reason.get(key), int):
+            yield name, reason[key]
+
+
+def _other_models(final: list[Reason]) -> dict[str, str]:
+    """The only GPU model there is, or any, where the one asked for isn't there."""
+    found = next((reason for reason in final if reason["code"] == "NO_GPU_MODEL"), None)
+    models = found.get("models", []) if found else []
+    return {"gpu_model": models[0] if len(models) == 1 else ""} if models else {}
+
+
+def _typed(name: str, value: int) -> str:
+    """The value as the form's field reads it."""
+    return {
+        "cpus": format_cpus, "memory": exact_memory, "gpu_memory": exact_memory, "limit": exact_duration,
+    }.get(name, str)(value)  # fmt: skip
+
+
+def _said(name: str, text: str, value: int) -> str:
+    return {
+        "gpus": lambda: q.gpus(value),
+        "cpus": lambda: q.cpus(value),
+        "memory": lambda: _("%(size)s of memory") % {"size": q.memory(value)},
+        "gpu_memory": lambda: _("GPUs of %(size)s") % {"size": q.memory(value)},
+        "gpu_model": lambda: text or _("any GPU model"),
+        "limit": lambda: _("a time limit of %(limit)s") % {"limit": q.duration(value)},
+        "priority": lambda: _("priority %(priority)s") % {"priority": priority_label(value)},
+    }[name]()
