@@ -1,5 +1,6 @@
 // The form and the lists: what makes them quicker to use. All of them work without this file.
 import "./styles/pages.css";
+import { forgetSent, startDraft } from "./drafts.js";
 
 document.documentElement.classList.add("js");
 document.cookie = `dockyard_zone=${Intl.DateTimeFormat().resolvedOptions().timeZone};path=/;max-age=31536000;samesite=lax`;
@@ -54,24 +55,38 @@ function startForm(form) {
   };
   form.addEventListener("change", () => (showCommand(), showGpus()));
   form.addEventListener("click", fill);
+  startDraft(form, startRows(form));
   showCommand();
   showGpus();
-  startRows(form);
   document.getElementById("error-summary")?.focus();
 }
 
+/** Rows of environment variables; returns what adds a blank one. */
 function startRows(form) {
   const rows = form.querySelector("[data-env-rows]");
   let next = rows.children.length;
-  form.querySelector("[data-env-add]").addEventListener("click", () => {
+  const add = () => {
     const blank = form.querySelector("[data-env-blank]").innerHTML.replaceAll("__n__", String(next++));
     rows.insertAdjacentHTML("beforeend", blank);
+  };
+  form.querySelector("[data-env-add]").addEventListener("click", () => {
+    add();
     rows.lastElementChild.querySelector("input").focus();
   });
   rows.addEventListener("change", (event) => {
     if (!event.target.name.endsWith("-secret")) return;
     event.target.closest(".env-row").querySelector("textarea").classList.toggle("masked", event.target.checked);
   });
+  return add;
+}
+
+/** A preview that fails says why, in the panel. */
+function sayWhyNot(event) {
+  if (event.detail.target?.id !== "preview") return;
+  const status = event.detail.xhr?.status ?? 0;
+  const known = document.querySelector(`template[data-preview-error~="${status}"]`);
+  const said = known ?? document.querySelector("template[data-preview-error=else]");
+  event.detail.target.replaceChildren(said.content.cloneNode(true));
 }
 
 /** A second press while the first is on its way does nothing. (The submission's id guards the server's side.) */
@@ -91,6 +106,9 @@ export function startPages() {
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-submits]")) event.target.form.requestSubmit();
   });
+  document.addEventListener("htmx:responseError", sayWhyNot);
+  document.addEventListener("htmx:sendError", sayWhyNot);
+  forgetSent();
   const form = document.getElementById("job-form");
   if (form) startForm(form);
 }

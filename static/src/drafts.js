@@ -1,0 +1,118 @@
+// What is typed into the form outlives a session that ends: kept in this tab, but never the value of a secret.
+const KEY = "dockyard.draft";
+const OWN = ["csrfmiddlewaretoken", "submission"]; // every page's own
+const ROW = /^env-(\w+)-(name|value|secret|kept)$/;
+
+function stored() {
+  try {
+    return JSON.parse(sessionStorage.getItem(KEY));
+  } catch {
+    return null;
+  }
+}
+
+function forget() {
+  try {
+    sessionStorage.removeItem(KEY);
+  } catch {
+    // storage is blocked: nothing was kept
+  }
+}
+
+function keep(draft) {
+  try {
+    sessionStorage.setItem(KEY, JSON.stringify(draft));
+  } catch {
+    forget(); // better no draft than an old one
+  }
+}
+
+const here = () => location.pathname + location.search;
+
+/** The form as [name, value] pairs and environment rows. */
+function read(form) {
+  const fields = [];
+  for (const element of form.elements) {
+    if (!element.name || OWN.includes(element.name) || ROW.test(element.name) || element.type === "submit") continue;
+    const value = ["checkbox", "radio"].includes(element.type) ? element.checked : element.value;
+    fields.push([element.name, element.value, value]);
+  }
+  const rows = [...form.querySelectorAll(".env-row")].map(readRow).filter((row) => row.name || row.value);
+  return { fields, rows };
+}
+
+function readRow(row) {
+  const part = (name) => row.querySelector(`[name$="-${name}"]`);
+  const secret = part("secret").checked;
+  return {
+    name: part("name").value,
+    value: secret ? "" : part("value").value,
+    secret,
+    kept: part("kept")?.value ?? "",
+  };
+}
+
+function write(form, draft, addRow) {
+  for (const [name, value, now] of draft.fields) {
+    for (const element of form.elements) {
+      if (element.name !== name) continue;
+      if (!["checkbox", "radio"].includes(element.type)) element.value = now;
+      else if (element.value === value) element.checked = now;
+    }
+  }
+  while (form.querySelectorAll(".env-row").length < draft.rows.length) addRow();
+  const places = [...form.querySelectorAll(".env-row")];
+  places.forEach((place, index) => writeRow(place, draft.rows[index] ?? { name: "", value: "", secret: false, kept: "" }));
+}
+
+function writeRow(place, row) {
+  const part = (name) => place.querySelector(`[name$="-${name}"]`);
+  part("name").value = row.name;
+  part("value").value = row.value;
+  part("secret").checked = row.secret;
+  part("value").classList.toggle("masked", row.secret);
+  part("kept")?.remove();
+  if (row.kept) {
+    const kept = Object.assign(document.createElement("input"), { type: "hidden", value: row.kept });
+    kept.name = part("name").name.replace(/name$/, "kept");
+    place.append(kept);
+  }
+}
+
+/** Whether the draft belongs into this form: one as it comes, of the same person, at the draft's address or the plain one. */
+function belongs(form, draft) {
+  if (!draft || form.dataset.bound || draft.owner !== form.dataset.owner) return false;
+  return draft.address === here() || !location.search;
+}
+
+function announce(form) {
+  const notice = document.getElementById("draft-notice").content.firstElementChild.cloneNode(true);
+  notice.querySelector("button").addEventListener("click", () => {
+    forget();
+    location.reload();
+  });
+  form.before(notice);
+}
+
+/** Put back what was typed, where there is something, and keep what is typed from now on. */
+export function startDraft(form, addRow) {
+  const draft = stored();
+  const restored = belongs(form, draft);
+  if (restored) {
+    write(form, draft, addRow);
+    announce(form);
+  } else if (draft && draft.owner !== form.dataset.owner) forget();
+  const save = (sent = false) =>
+    keep({ ...read(form), owner: form.dataset.owner, address: restored ? draft.address : here(), sent });
+  if (restored) save(); // sent once, and not taken in
+  form.addEventListener("input", () => save());
+  form.addEventListener("change", () => save());
+  form.addEventListener("click", (event) => event.target.closest("[data-preset]") && setTimeout(save));
+  form.addEventListener("submit", () => save(true));
+}
+
+/** A draft that was sent and led to another page of ours has become a job. */
+export function forgetSent() {
+  const ours = document.body.hasAttribute("data-signed-in") && !document.getElementById("job-form");
+  if (ours && location.pathname !== "/jobs/new/" && stored()?.sent) forget();
+}
