@@ -1,10 +1,11 @@
 """Every address of the product."""
 
 from allauth.account import views as account_views
+from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
-
 from django.views.generic import RedirectView
+
 from portal import views
 from portal.accounts import by_mail
 from portal.api import api
@@ -23,6 +24,6 @@ urlpatterns = [
     path("admin/django_rq/", include("django_rq.urls")),
     path("admin/", admin.site.urls),
     path("api/", api.urls),
-    path("healthz", views.healthz, name="healthz"),
     path("favicon.ico", RedirectView.as_view(url=f"{settings.STATIC_URL}icons/favicon.svg")),  # for pages that name none
+    path("healthz", views.healthz, name="healthz"),
 ]

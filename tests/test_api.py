@@ -437,7 +437,7 @@ def test_quota_tells_limits_and_use_of_user_and_teams(alice: User, vision: Team)
 def test_gpus_tells_holders_and_why_a_gpu_is_not_given_away(alice: User, root_admin: User) -> None:
     node = factories.make_node("alpha", gpus=2)
     node.gpus.filter(index=1).update(quarantine_reason="ECC errors")
-    job = factories.make_job(factories.make_user("bob"), name="plan")
+    job = factories.make_job(factories.make_user("bob"), factories.make_team("speech"), name="plan")
     factories.make_run(job, node)
     process = Process(pid=1, memory_mib=3, user="eve", name="miner", kind="foreign")
     gpu = GpuReading(uuid="GPU-alpha-0000", index=0, utilisation=0, processes=(process,), job=7, owner="bob")
