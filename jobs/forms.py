@@ -12,6 +12,7 @@ from jobs import secretbox, units, usage, wording
 from jobs.formfields import EnvironmentField, LimitField, QuantityField, Row, ScriptField, WordsField
 from jobs.formstart import first_values
 from jobs.models import CommandKind, Job, Mount, Priority, Team
+from jobs.policy.explain import NEVER
 from jobs.request import JobRequest, Problem
 from jobs.submit import Refused, check
 from portal.models import User
@@ -24,6 +25,11 @@ FIELDS = {
 # What a link to the form may fill in: nothing that runs, so that nobody is handed a command unread.
 LINKABLE = ("name", "gpus", "gpu_model", "gpu_memory", "cpus", "memory", "shm", "limit", "priority", "grace")
 MAY_BE_ANY = ("gpu_model", "gpu_memory")  # of those, what a link may empty
+
+# What is wrong with numbers that can be read: a preview says so too.
+HOPELESS = NEVER | {
+    "QUOTA_GPUS", "QUOTA_CPUS", "QUOTA_MEMORY", "LARGEST_JOB", "LONGEST_LIMIT", "HIGHEST_PRIORITY", "BUDGET_SIZE",
+}  # fmt: skip
 
 # What stands in for a field that can't be read, so that the others can be judged: nothing that they could clash with.
 WHEN_UNREAD: dict[str, Any] = {
@@ -102,6 +108,7 @@ class JobForm(forms.Form):
         self.limits = usage.user_limits([user])[user.pk]
         self.job_request: JobRequest | None = None
         self.unread: frozenset[str] = frozenset()  # fields whose text could not be read
+        self.readable: dict[str, Any] = {}  # what the others say, also where it is refused
         self._offer()
         self._dress()
 
@@ -144,7 +151,7 @@ class JobForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         """Everything that is wrong, at once: also of the other fields when one can't be read."""
         cleaned = super().clean() or {}
-        self.unread = frozenset(self.errors)
+        self.unread, self.readable = frozenset(self.errors), dict(cleaned)
         rows: list[Row] = cleaned["environment"]
         values = [row.value or (self._kept(row) if row.secret else "") for row in rows]
         request = self._request({**WHEN_UNREAD, **cleaned}, [value or "" for value in values])
@@ -203,8 +210,9 @@ class JobForm(forms.Form):
         """What can be said before name, image and command are there; None while the numbers are wrong."""
         self.is_valid()
         needed = {"team", "gpus", "gpu_model", "gpu_memory", "cpus", "memory", "limit", "priority", "start_after"}
-        cleaned = self.cleaned_data
-        if needed & set(self.errors) or not needed <= set(cleaned):
+        cleaned = self.readable
+        wrong = {name for name, found in self.errors.as_data().items() if not all(e.code in HOPELESS for e in found)}
+        if needed & wrong or not needed <= set(cleaned):
             return None
         request = JobRequest(
             name="-", image=cleaned.get("image") or "-", script="-", gpus=cleaned["gpus"],

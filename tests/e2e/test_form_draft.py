@@ -1,0 +1,102 @@
+"""What is typed into the form outlives its session, in a real browser: all of it but the values of secrets."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests import factories
+from tests.rigs.stack import Stack
+
+NOTICE = "What you typed before is here again."
+
+
+@pytest.fixture(scope="module")
+def frank(stack: Stack) -> str:
+    def make() -> str:
+        return factories.make_user("frank", teams=(factories.make_team("robotics", gpus=4),)).username
+
+    return stack.orm(make)
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Page]:
+    """A tab in which any error of a script fails the test."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert errors == []
+
+
+def log_in(tab: Page, name: str) -> None:
+    tab.locator("input[name=login]").fill(name)
+    tab.locator("input[name=password]").fill(factories.PASSWORD)
+    tab.locator("main button[type=submit]").click()
+
+
+def fill_in(tab: Page) -> None:
+    tab.locator("[name=name]").fill("precious work")
+    tab.locator("[name=script]").fill("echo one\necho two")
+    tab.locator("[name=env-0-name]").fill("PLAIN")
+    tab.locator("[name=env-0-value]").fill("visible")
+    tab.locator("[name=env-1-name]").fill("TOKEN")
+    tab.locator("[name=env-1-secret]").check()
+    tab.locator("[name=env-1-value]").fill("hunter2")
+    tab.locator("[name=priority]").select_option("0")
+
+
+def expect_it_all_back(tab: Page) -> None:
+    expect(tab.get_by_text(NOTICE)).to_be_visible()
+    expect(tab.locator("[name=name]")).to_have_value("precious work")
+    expect(tab.locator("[name=script]")).to_have_value("echo one\necho two")
+    expect(tab.locator("[name=env-0-value]")).to_have_value("visible")
+    expect(tab.locator("[name=env-1-name]")).to_have_value("TOKEN")
+    expect(tab.locator("[name=env-1-secret]")).to_be_checked()
+    expect(tab.locator("[name=env-1-value]")).to_have_value("")
+    expect(tab.locator("[name=priority]")).to_have_value("0")
+
+
+def test_a_form_sent_after_its_session_ended_is_there_again_after_the_log_in(
+    stack: Stack, tab: Page, frank: str
+) -> None:
+    tab.goto(f"{stack.url}/jobs/new/")
+    log_in(tab, frank)
+    fill_in(tab)
+    assert "hunter2" not in tab.evaluate("JSON.stringify(sessionStorage)")
+    tab.context.clear_cookies(name="sessionid")
+    tab.locator("#job-form button.btn-primary").click()
+    log_in(tab, frank)
+    expect_it_all_back(tab)
+    tab.get_by_role("button", name="Discard").click()
+    expect(tab.locator("[name=name]")).to_have_value("")
+    expect(tab.get_by_text(NOTICE)).to_have_count(0)
+
+
+def test_a_form_sent_without_any_cookies_is_led_back_to(stack: Stack, tab: Page, frank: str) -> None:
+    tab.goto(f"{stack.url}/jobs/new/")
+    log_in(tab, frank)
+    fill_in(tab)
+    expect(tab.locator("#preview .verdict")).to_be_visible()
+    tab.context.clear_cookies()
+    tab.locator("#preview").evaluate("panel => panel.closest('form').dispatchEvent(new Event('input'))")
+    expect(tab.locator("#preview")).to_contain_text("Your session is over")
+    tab.locator("#job-form button.btn-primary").click()
+    tab.get_by_role("link", name="Back to the form").click()
+    log_in(tab, frank)
+    expect_it_all_back(tab)
+
+
+def test_a_job_that_was_taken_in_leaves_no_draft(stack: Stack, tab: Page, frank: str) -> None:
+    tab.goto(f"{stack.url}/jobs/new/")
+    log_in(tab, frank)
+    fill_in(tab)
+    tab.locator("[name=image]").fill("busybox:latest")
+    tab.locator("[name=gpus]").fill("0")
+    tab.locator("[name=limit]").fill("10")
+    tab.locator("#job-form button.btn-primary").click()
+    expect(tab.locator(".job-number")).to_be_visible()
+    tab.goto(f"{stack.url}/jobs/new/")
+    expect(tab.locator("[name=name]")).to_have_value("")
