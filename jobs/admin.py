@@ -202,7 +202,7 @@ class WordsFilter(admin.SimpleListFilter):
     """A column of codes to choose from by their words."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Job]) -> QuerySet[Job]:
-        return queryset.filter(**{self.parameter_name: self.value()}) if self.value() else queryset
+        return queryset.filter(**{str(self.parameter_name): self.value()}) if self.value() else queryset
 
 
 class StateFilter(WordsFilter):
