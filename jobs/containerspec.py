@@ -4,6 +4,7 @@ Dockyard owns every variable that decides which GPUs a container sees: neither t
 image's wins (the engine passes NVIDIA_VISIBLE_DEVICES=all through untouched when no device is requested).
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,11 @@ LOG_MARGIN_BYTES = 16 << 20
 SHELL_PRELUDE = "trap 'wait; exit 143' TERM; "
 # Of what an NVIDIA image sets, only the driver versions it needs may stay.
 KEPT_IMAGE_PREFIX = "NVIDIA_REQUIRE_"
+
+
+def bridge_name(installation: str, node: str) -> str:
+    """The jobs' bridge on a host, in 13 of 15 characters: one for each node, since engines may share a machine."""
+    return "dky" + hashlib.sha256(f"{installation}/{node}".encode()).hexdigest()[:10]
 
 
 class AllocationEmpty(Exception):

@@ -1,16 +1,15 @@
 """The jobs' own bridge: out to the world, but not to the host, to each other, or to a cloud's metadata."""
 
-import hashlib
 import shutil
 import subprocess
 
 from django.conf import settings
 
 from jobs import containers
+from jobs.containerspec import bridge_name
 
 NETWORK = f"dockyard-{settings.INSTALLATION}"
-# Of 15 characters at most; a name for each node, since several engines may share a machine.
-BRIDGE = "dky" + hashlib.sha256(f"{settings.INSTALLATION}/{settings.NODE_NAME}".encode()).hexdigest()[:10]
+BRIDGE = bridge_name(settings.INSTALLATION, settings.NODE_NAME)
 METADATA = "169.254.0.0/16"
 
 

@@ -1,24 +1,31 @@
 """The demo's own parts: what it checks the sample job's log against, and the history it makes up."""
 
+import io
 import itertools
 import json
+import os
+import signal
 import subprocess
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from jobs import logstore
 from jobs.models import Job, JobEvent, Mount, Quota
 from jobs.states import JOB_STATE_AFTER, EndReason
 from portal.busybox import busybox_path
+from portal.demo.children import Children, Failed
 from portal.demo.history import HISTORY
 from portal.demo.sample import SCRIPT, expected_log
 from portal.models import User
+from portal.tokens import token_for_secret
 from tests import factories
+from tests.rigs.processes import wait_until
 
 
 @pytest.fixture
@@ -57,6 +64,80 @@ def test_seeding_twice_changes_nothing(seeded: Path) -> None:
     call_command("seed")
     assert everything() == before
     assert (seeded / "accounts.json").read_text() == passwords
+
+
+def test_a_password_that_its_owner_changed_is_no_longer_told(seeded: Path) -> None:
+    alice = User.objects.get(username="alice")
+    alice.set_password("her own choice, not the demo's")
+    alice.save()
+    call_command("seed")
+    accounts = json.loads((seeded / "accounts.json").read_text())
+    assert accounts["alice"] is None
+    assert User.objects.get(username="bob").check_password(accounts["bob"])
+    call_command("seed", "--reset-passwords", stdout=io.StringIO())
+    accounts = json.loads((seeded / "accounts.json").read_text())
+    assert all(User.objects.get(username=name).check_password(word) for name, word in accounts.items())
+
+
+def test_a_token_can_be_issued_without_the_password(alice: User) -> None:
+    def issue() -> str:
+        printed = io.StringIO()
+        call_command("token", "alice", "--name", "sample job", stdout=printed)
+        return printed.getvalue().strip()
+
+    first, second = issue(), issue()
+    assert token_for_secret(first) is None
+    found = token_for_secret(second)
+    assert found is not None
+    assert (found.user, found.name) == (alice, "sample job")
+    with pytest.raises(CommandError, match="no active user"):
+        call_command("token", "nobody")
+
+
+# --- processes ---
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def children(tmp_path: Path, said: list[str]) -> Iterator[Children]:
+    started = Children(tmp_path, said.append)
+    yield started
+    started.stop()
+
+
+def test_a_process_that_is_killed_is_started_again(children: Children, said: list[str], tmp_path: Path) -> None:
+    command = ["sh", "-c", 'read line; echo "$$ $line" >>pids; exec sleep 60']
+    children.start("web", command, os.environ, stdin=b"settings\n", cwd=tmp_path, again=True)
+    pids = tmp_path / "pids"
+    wait_until(lambda: pids.exists() and "settings" in pids.read_text(), "it runs")
+    first, line = pids.read_text().split()
+    assert line == "settings"
+    os.kill(int(first), signal.SIGKILL)
+    wait_until(lambda: children.check() or said, "it is started again")
+    wait_until(lambda: pids.read_text().count("settings") == 2, "it runs again")
+    assert said[0].startswith("web has been killed by signal 9; started again as process ")
+    children.stop()
+    assert not Path("/proc", pids.read_text().splitlines()[-1].split()[0]).exists()
+
+
+def test_a_process_that_dies_again_and_again_ends_the_demo(children: Children, said: list[str]) -> None:
+    children.start("node", ["sh", "-c", "echo no luck; exit 3"], os.environ, again=True)
+    with pytest.raises(Failed, match=r"(?s)node has ended with status 3 \(4 times within a minute\).*no luck"):
+        wait_until(lambda: children.check() or False, "it gives up")
+    assert len(said) == 3
+
+
+def test_the_engine_is_not_started_again(children: Children) -> None:
+    children.start("engine", ["false"], os.environ)
+    with pytest.raises(Failed, match="engine has ended with status 1"):
+        wait_until(lambda: children.check() or False, "it is missed")
+
+
+# --- history ---
 
 
 def test_every_past_job_ended_as_its_reason_says_and_kept_its_log(seeded: Path) -> None:

@@ -1,12 +1,18 @@
 """The real parts the tests stand on are what they are taken for."""
 
+import subprocess
+from pathlib import Path
+from typing import Any
+
 import docker
 import pytest
 
+from jobs import firewall
+from jobs.containerspec import bridge_name
 from jobs.models import AllocationSlot
 from portal.models import User
 from tests import factories
-from tests.rigs.engine import BUSYBOX, WITH_ENTRYPOINT, Engine
+from tests.rigs.engine import BUSYBOX, WITH_ENTRYPOINT, Engine, running_engine
 from tests.rigs.redis import RedisServer
 
 GPUS = [docker.types.DeviceRequest(device_ids=["GPU-a", "GPU-b"], capabilities=[["gpu"]])]
@@ -24,6 +30,23 @@ def test_a_failing_hook_fails_the_start_of_a_gpu_container(engine: Engine) -> No
     engine.hook_does("echo 'nvidia-container-cli: device error: unknown device' >&2; exit 1")
     with engine.client() as client, pytest.raises(docker.errors.APIError, match="unknown device"):
         client.containers.run(BUSYBOX, ["env"], network_mode="none", device_requests=GPUS)
+
+
+def test_an_engine_that_is_removed_leaves_neither_bridge_nor_rule(settings: Any) -> None:
+    settings.NODE_NAME = "gone"
+    bridge = bridge_name(settings.INSTALLATION, "gone")
+    with running_engine(images=False) as engine, pytest.MonkeyPatch.context() as patch:
+        settings.DOCKER_HOST = engine.url
+        patch.setattr(firewall, "BRIDGE", bridge)
+        firewall.ensure()
+        assert Path("/sys/class/net", bridge).exists()
+        assert bridge in _rules()
+    assert not Path("/sys/class/net", bridge).exists()
+    assert bridge not in _rules()
+
+
+def _rules() -> str:
+    return subprocess.run(["iptables", "-w", "5", "-S"], capture_output=True, text=True, check=True).stdout
 
 
 def test_an_image_may_bring_its_own_entry_point(engine: Engine) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from portal.demo.children import Children, Failed
 from portal.demo.product import Product
@@ -26,7 +27,7 @@ def main() -> int:
     """0 when all went well, and after Ctrl-C once the sample job has been shown; 1 otherwise."""
     once = "--once" in sys.argv[1:]
     data = Path(os.environ.get("DATA_DIR") or Path.cwd() / "data" / "demo").resolve()
-    data.mkdir(parents=True, exist_ok=True)
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
     _let_signals_stop_us()
     try:
         with _alone(data), _children(data) as children:
@@ -87,7 +88,7 @@ def _alone(data: Path) -> Iterator[None]:
 def _children(data: Path) -> Iterator[Children]:
     logs = data / "output"
     logs.mkdir(exist_ok=True)
-    children = Children(logs)
+    children = Children(logs, lambda line: console.print(f"\n[yellow]![/] {escape(line)}", soft_wrap=True))
     try:
         yield children
     finally:

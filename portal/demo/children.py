@@ -4,10 +4,13 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+MOST_DEATHS = 4  # so many
+WITHIN = 60.0  # in so many seconds are no accident
 _END_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--")  # the kernel ends them should the demo itself be killed
 
 
@@ -15,40 +18,73 @@ class Failed(Exception):
     """The demo cannot go on. str() is one sentence for a person, perhaps with the end of a log below it."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Child:
+    """One program. `again`: it is started again when it dies, as a service manager would."""
+
     name: str
-    process: "subprocess.Popen[bytes]"
+    command: Sequence[str]
+    env: Mapping[str, str]
+    stdin: bytes
+    cwd: Path | None
     log: Path
+    again: bool
+    process: "subprocess.Popen[bytes]" = field(init=False)
+    deaths: list[float] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Start it in a session of its own, so that Ctrl-C reaches it through us alone, in order."""
+        with self.log.open("ab" if self.deaths else "wb") as output:
+            self.process = subprocess.Popen(
+                [*_END_WITH_US, *self.command], env=dict(self.env), cwd=self.cwd, stdin=subprocess.PIPE,
+                stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(self.stdin)
+            self.process.stdin.close()
+
+    def kill_rest(self) -> None:
+        """Kill whatever of its session is there."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def dies_too_often(self) -> bool:
+        now = time.monotonic()
+        self.deaths = [at for at in self.deaths if now - at < WITHIN] + [now]
+        return len(self.deaths) >= MOST_DEATHS
 
 
 class Children:
-    def __init__(self, logs: Path) -> None:
+    """`say` prints a line for a person."""
+
+    def __init__(self, logs: Path, say: Callable[[str], None] = print) -> None:
         self.logs = logs
+        self._say = say
         self._children: list[Child] = []
 
     def start(
-        self, name: str, command: Sequence[str], env: Mapping[str, str], *, stdin: bytes = b"", cwd: Path | None = None
-    ) -> None:
-        """Start a process in a session of its own, so that Ctrl-C reaches it through us alone, in order."""
-        log = self.logs / f"{name}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*_END_WITH_US, *command], env=dict(env), cwd=cwd, stdin=subprocess.PIPE, stdout=output, stderr=output,
-                start_new_session=True,
-            )  # fmt: skip
-        self._children.append(Child(name, process, log))
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(stdin)
-            process.stdin.close()
+        self, name: str, command: Sequence[str], env: Mapping[str, str], *, stdin: bytes = b"",
+        cwd: Path | None = None, again: bool = False,
+    ) -> None:  # fmt: skip
+        child = Child(
+            name=name, command=command, env=env, stdin=stdin, cwd=cwd, log=self.logs / f"{name}.log", again=again
+        )
+        child.run()
+        self._children.append(child)
 
     def check(self) -> None:
-        """Raise Failed when any of them has ended."""
+        """Start again whatever has died and may; raise Failed for what may not, or dies again and again."""
         for child in self._children:
             status = child.process.poll()
-            if status is not None:
-                raise Failed(f"{child.name} has ended with status {status}. The end of {child.log}:\n{tail(child.log)}")
+            if status is None:
+                continue
+            if not child.again or child.dies_too_often():
+                often = f" ({len(child.deaths)} times within a minute)" if child.again else ""
+                raise Failed(f"{child.name} has {_how(status)}{often}. The end of {child.log}:\n{tail(child.log)}")
+            child.kill_rest()
+            child.run()
+            self._say(f"{child.name} has {_how(status)}; started again as process {child.process.pid}.")
 
     def stop(self) -> None:
         """Stop all, the last started first. Whoever does not go in time is killed, with all it has started."""
@@ -57,17 +93,20 @@ class Children:
                 child.process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.process.wait(20)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.process.pid, signal.SIGKILL)
+            child.kill_rest()
             child.process.wait()
         self._children.clear()
 
     def stop_only(self, *names: str) -> None:
         """Stop these, the last started first; the others stay."""
-        chosen = Children(self.logs)
+        chosen = Children(self.logs, self._say)
         chosen._children = [child for child in self._children if child.name in names]
         self._children = [child for child in self._children if child.name not in names]
         chosen.stop()
+
+
+def _how(status: int) -> str:
+    return f"been killed by signal {-status}" if status < 0 else f"ended with status {status}"
 
 
 def tail(log: Path, *, size: int = 2000) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 
+from jobs.containerspec import bridge_name
 from portal.busybox import busybox_tar
 from portal.demo.children import Children, Failed, tail
 
@@ -57,7 +58,7 @@ def _start(root: Path, children: Children) -> str:
     (run / "docker.pid").unlink(missing_ok=True)  # the demo's lock says that its owner is gone
     (run / "daemon.json").write_text("{}")  # not the machine's own settings
     host = f"unix://{run}/docker.sock"
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    path = _admin_path()
     if shutil.which("dockerd", path=path) is None:
         raise Failed("No Docker engine runs here and none is installed. Install it: apt-get install docker.io iptables")
     command = [
@@ -74,7 +75,8 @@ def _run_folder(root: Path) -> Path:
 
 
 def clear_run_folder(data: Path) -> None:
-    """Remove the sockets and state of a private engine that has stopped."""
+    """Remove the sockets and state of a private engine that has stopped, and the mount of one that was killed."""
+    _administer("umount", str(data / "engine"))  # bound to itself by the engine; os.path.ismount sees no such mounts
     shutil.rmtree(_run_folder(data / "engine"), ignore_errors=True)
 
 
@@ -107,25 +109,47 @@ def has_gpus() -> bool:
     )
 
 
-def sweep(host: str, installation: str) -> None:
+def sweep(host: str, installation: str, node: str) -> None:
     """Remove the containers and the network of this installation, with the firewall rules on its bridge."""
+    drop_rules(bridge_name(installation, node))
     label = json.dumps({"label": [f"dockyard.installation={installation}"]})
     with contextlib.suppress(httpx.HTTPError, OSError), api(host) as client:
         for container in client.get("/containers/json", params={"all": "1", "filters": label}).json():
             client.delete(f"/containers/{container['Id']}", params={"force": "1", "v": "1"})
         for network in client.get("/networks", params={"filters": label}).json():
             client.delete(f"/networks/{network['Id']}")
-            _drop_rules(network.get("Options", {}).get("com.docker.network.bridge.name", ""))
 
 
-def _drop_rules(bridge: str) -> None:
-    for rule in _rules_on(bridge) if bridge else ():
-        subprocess.run(["iptables", "-w", "5", "-D", *rule], check=False, capture_output=True)
+def remove_bridge(installation: str, node: str) -> None:
+    """Remove the bridge that a private engine has left when it ended before its network could be removed."""
+    bridge = bridge_name(installation, node)
+    drop_rules(bridge)
+    if Path("/sys/class/net", bridge).exists():
+        _administer("ip", "link", "delete", bridge)
+
+
+def drop_rules(bridge: str) -> None:
+    """Remove every firewall rule on packets from or to this bridge."""
+    for rule in _rules_on(bridge):
+        _administer("iptables", "-w", "5", *rule)
 
 
 def _rules_on(bridge: str) -> Iterator[list[str]]:
-    listed = subprocess.run(["iptables", "-w", "5", "-S"], check=False, capture_output=True, text=True)
-    for line in listed.stdout.splitlines():
-        words = line.split()
-        if words[:1] == ["-A"] and bridge in words:
-            yield words[1:]
+    for table in ("filter", "nat"):
+        for line in _administer("iptables", "-w", "5", "-t", table, "-S").splitlines():
+            words = line.split()
+            if words[:1] == ["-A"] and bridge in words:
+                yield ["-t", table, "-D", *words[1:]]
+
+
+def _administer(*command: str) -> str:
+    """What a program of the network's administration printed; nothing where it is missing or may not."""
+    program = shutil.which(command[0], path=_admin_path())
+    if program is None:
+        return ""
+    done = subprocess.run([program, *command[1:]], check=False, capture_output=True, text=True)
+    return done.stdout
+
+
+def _admin_path() -> str:
+    return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"

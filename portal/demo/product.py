@@ -1,8 +1,10 @@
 """The product's processes and the environment they share."""
 
+import hashlib
 import json
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import subprocess
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import httpx
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -21,19 +24,21 @@ from portal.demo import engine
 from portal.demo.children import Children, Failed
 
 BASE_DIR = Path(__file__).resolve().parents[2]
-INSTALLATION = "demo"
+NODE = "demo"
 
 
 class Product:
     def __init__(self, data: Path, children: Children, console: Console) -> None:
         self.data = data
+        self.installation = f"demo-{hashlib.sha256(str(data).encode()).hexdigest()[:6]}"  # several may run at once
         self.children = children
         self.console = console
         self.port = _web_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.docker_host = ""
+        self.settings: dict[str, str] = {}  # what the product reads; `env` has the rest of the environment too
         self.env: dict[str, str] = {}
-        self.accounts: dict[str, str] = {}  # user name: password
+        self.accounts: dict[str, str | None] = {}  # user name: password, None where its owner has chosen another
 
     # --- its life ---
 
@@ -44,31 +49,33 @@ class Product:
         """
         with self._step("Docker engine"):
             self.docker_host = engine.find_or_start(self.data, self.children)
-            engine.sweep(self.docker_host, INSTALLATION)
+            engine.sweep(self.docker_host, self.installation, NODE)
         with self._step("Demo image, from this machine's busybox"):
             engine.bring_image(self.docker_host)
         with self._step("Redis"):
             redis_url = self._start_redis()
         self.env = self._environment(redis_url)
+        self._write_env_file()
         with self._step("Database and static files"):
-            self._manage("prepare")
+            self.manage("prepare")
         with self._step("Web, scheduler and one node"):
             self._start_processes()
-            self._wait_for_web()
+            self.wait_for_web()
         with self._step("People, quotas and a history"):
-            self._manage("seed")
+            self.manage("seed")
         self.accounts = json.loads((self.data / "accounts.json").read_text())
 
     def stop(self) -> None:
         """Stop everything that was started, in reverse order; of the engine's things only ours are touched."""
         self.children.stop_only("node", "scheduler", "web")
         if self.docker_host:
-            engine.sweep(self.docker_host, INSTALLATION)
+            engine.sweep(self.docker_host, self.installation, NODE)
         self.children.stop()
+        engine.remove_bridge(self.installation, NODE)
         engine.clear_run_folder(self.data)
 
     def stay(self) -> None:
-        """Return never; raise Failed when a part of the product has died."""
+        """Return never, and start again what dies; raise Failed when a part does not stay alive."""
         while True:
             self.children.check()
             time.sleep(0.5)
@@ -91,7 +98,7 @@ class Product:
             f"port {port}\nbind 127.0.0.1\nrequirepass {password}\ndir {folder}\nappendonly yes\nsave ''\n"
             "maxmemory-policy noeviction\ndaemonize no\n"
         )
-        self.children.start("redis", [_redis_program(), "-"], os.environ, stdin=settings.encode())
+        self.children.start("redis", [_redis_program(), "-"], os.environ, stdin=settings.encode(), again=True)
         end = time.monotonic() + 15
         while not _listens(port):
             self.children.check()
@@ -104,17 +111,29 @@ class Product:
         """What every process of the product is told. Nothing of a real installation's `.env` gets in."""
         mounts = self.data / "mounts"
         (mounts / "datasets").mkdir(parents=True, exist_ok=True)
-        ours = {
-            "DOCKYARD_ENV_FILE": os.devnull, "DATA_DIR": str(self.data), "INSTALLATION": INSTALLATION,
-            "NODE_NAME": "demo", "NODE_NAMES": "demo", "REDIS_URL": redis_url, "DOCKER_HOST": self.docker_host,
+        self.settings = {
+            "DATA_DIR": str(self.data), "INSTALLATION": self.installation, "NODE_NAME": NODE, "NODE_NAMES": NODE,
+            "REDIS_URL": redis_url, "DOCKER_HOST": self.docker_host,
             "DATABASE_URL": f"sqlite:///{self.data}/dockyard.sqlite3", "PUBLIC_URL": self.url,
             "MOUNT_ROOTS": str(mounts), "GPU_DRIVER": "nvml" if engine.has_gpus() else "simulated",
-            "PYTHONUNBUFFERED": "1", "DJANGO_SETTINGS_MODULE": "portal.settings",
         }  # fmt: skip
+        ours = {"DOCKYARD_ENV_FILE": os.devnull, "PYTHONUNBUFFERED": "1", "DJANGO_SETTINGS_MODULE": "portal.settings"}
         kept = {name: value for name, value in os.environ.items() if name not in ("SECRET_KEY", "STORAGES", "DEBUG")}
-        return {**kept, **ours, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
+        return {**kept, **self.settings, **ours, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
 
-    def _manage(self, *arguments: str) -> None:
+    @property
+    def env_file(self) -> Path:
+        """The settings of the running demo, for `manage.py` commands beside it."""
+        return self.data / "demo.env"
+
+    def _write_env_file(self) -> None:
+        """For its owner alone: it holds the password of Redis."""
+        lines = "".join(f"{name}={shlex.quote(value)}\n" for name, value in self.settings.items())
+        with open(os.open(self.env_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(lines)
+
+    def manage(self, *arguments: str) -> str:
+        """Run a management command to its end; return what it printed. Raises Failed."""
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments], cwd=BASE_DIR, env=self.env, capture_output=True, text=True,
             check=False,
@@ -122,6 +141,7 @@ class Product:
         self.children.check()
         if done.returncode:
             raise Failed(f"manage.py {' '.join(arguments)} failed:\n{(done.stdout + done.stderr).strip()[-3000:]}")
+        return done.stdout
 
     def _start_processes(self) -> None:
         web = ["-m", "uvicorn", "portal.asgi:application", "--host", "127.0.0.1", "--port", str(self.port),
@@ -131,9 +151,10 @@ class Product:
             ("scheduler", ["manage.py", "scheduler"]),
             ("node", ["manage.py", "node"]),
         ):
-            self.children.start(name, [sys.executable, *arguments], self.env, cwd=BASE_DIR)
+            self.children.start(name, [sys.executable, *arguments], self.env, cwd=BASE_DIR, again=True)
 
-    def _wait_for_web(self) -> None:
+    def wait_for_web(self) -> None:
+        """Until it answers; raises Failed when it does not within a minute."""
         end = time.monotonic() + 60
         while not self._web_answers():
             self.children.check()
@@ -150,14 +171,29 @@ class Product:
     # --- words ---
 
     def print_welcome(self) -> None:
-        """Where it is and who may log in."""
+        """Where it is, who may log in, and how to look at what it stands on."""
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
         for name, password in self.accounts.items():
-            table.add_row(f"[bold]{name}[/]", f"password [bold]{password}[/]")
+            said = f"password [bold]{password}[/]" if password else "[dim]has chosen another password since[/]"
+            table.add_row(f"[bold]{name}[/]", said)
         self.console.print(f"\nDockyard is at [bold]{self.url}[/]", soft_wrap=True)
         self.console.print(table)
+        if None in self.accounts.values():
+            self._print_command("New passwords for all", "seed --reset-passwords")
+        self._print_command("What it stands on", "doctor")
         if self.env["GPU_DRIVER"] == "simulated":
             self.console.print("[dim]No usable NVIDIA driver here: the GPUs are simulated, the jobs are real.[/]")
+
+    def _print_command(self, what: str, arguments: str) -> None:
+        """A management command on the running demo, to be typed where the demo was started."""
+        python, manage = Path(sys.executable), BASE_DIR / "manage.py"
+        command = f"DOCKYARD_ENV_FILE={_short(self.env_file)} {_short(python)} {_short(manage)} {arguments}"
+        self.console.print(f"[dim]{what}: {escape(command)}[/]", soft_wrap=True)
+
+
+def _short(path: Path) -> str:
+    """The path as one types it here, with what a shell would not take as it is in quotes."""
+    return shlex.quote(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path))
 
 
 def _redis_program() -> str:

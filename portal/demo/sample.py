@@ -59,8 +59,9 @@ class Sample:
 
     def run(self) -> bool:
         """Whether it SUCCEEDED with a log that is complete to the byte."""
-        self._dockyard("login", self.product.url, "-u", "alice", "--password-stdin",
-                       stdin=self.product.accounts["alice"] + "\n")  # fmt: skip
+        self.env["DOCKYARD_TOKEN"] = self.product.manage(
+            "token", "alice", "--name", "sample job", "--days", "1"
+        ).strip()
         job = json.loads(self._dockyard(*SUBMIT, stdin=SCRIPT))["id"]
         self.console.print(
             f"\n[bold]alice[/] has submitted job #{job}: {self.product.url}/jobs/{job}/\n", soft_wrap=True
@@ -99,6 +100,7 @@ class Sample:
 
     def _dockyard(self, *arguments: str, stdin: str = "") -> bytes:
         """What the command printed. Raises Failed with its own words."""
+        self.product.wait_for_web()
         done = subprocess.run([*DOCKYARD, *arguments], env=self.env, input=stdin.encode(), capture_output=True,
                               check=False)  # fmt: skip
         if done.returncode:

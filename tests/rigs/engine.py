@@ -21,6 +21,7 @@ import docker
 import requests
 
 from portal.busybox import busybox_tar
+from portal.demo.engine import drop_rules
 from tests.rigs.processes import processes_naming, tail_of, terminate, wait_until
 
 BUSYBOX = "dockyard-test/busybox:latest"
@@ -149,13 +150,16 @@ class Engine:
         time.sleep(0.3)  # it tells nobody when it is done
 
     def remove(self) -> None:
-        """Stop everything and leave nothing behind: no process, no mount, no bridge, no file."""
+        """Stop everything and leave nothing behind: no process, no mount, no bridge, no firewall rule, no file."""
         with contextlib.suppress(*UNREACHABLE, RuntimeError, TimeoutError):
             if self._process is None:
                 self.start()  # only it knows its bridges
             self.remove_containers()
             with self.client() as client:
+                bridges = [n.attrs["Options"].get("com.docker.network.bridge.name", "") for n in client.networks.list()]
                 client.networks.prune()
+            for bridge in filter(None, bridges):
+                drop_rules(bridge)
         self.stop()
         for pid in processes_naming(str(self.root)):
             with contextlib.suppress(ProcessLookupError):

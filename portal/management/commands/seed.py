@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 import uuid
+from argparse import ArgumentParser
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,13 @@ CHART_HOURS = 36  # jobs that ended since then get charts
 class Command(BaseCommand):
     help = "Create the demo's people, team, quotas, mount and history, and write the log-ins to DATA_DIR/accounts.json."
 
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--reset-passwords", action="store_true", help="give each of the people a new password")
+
     def handle(self, *args: Any, **options: Any) -> None:
-        people = _people()
+        people = _people(reset=options["reset_passwords"])
+        if options["reset_passwords"]:
+            self.stdout.write("".join(f"{name}  {word}\n" for name, word in _passwords().items()))
         team = _team(people)
         _mount()
         node = _node_with_gpus()
@@ -44,21 +50,38 @@ class Command(BaseCommand):
 # --- people ---
 
 
-def _people() -> dict[str, User]:
-    """The accounts, each with the password that accounts.json tells."""
-    path = Path(settings.DATA_DIR) / "accounts.json"
-    known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
-    people = {}
+def _accounts_path() -> Path:
+    return Path(settings.DATA_DIR) / "accounts.json"
+
+
+def _passwords() -> dict[str, str | None]:
+    """What accounts.json tells: a password by user name; None where its owner has chosen another."""
+    path = _accounts_path()
+    known: dict[str, str | None] = json.loads(path.read_text()) if path.exists() else {}
+    return known
+
+
+def _people(*, reset: bool) -> dict[str, User]:
+    """The accounts, each with the password that accounts.json tells, unless its owner has changed it."""
+    known, people = _passwords(), {}
     for name in PEOPLE:
-        people[name], created = User.objects.get_or_create(username=name, defaults={"email": f"{name}@example.org"})
-        if created or name not in known:
-            known[name] = secrets.token_urlsafe(9)
-            people[name].set_password(known[name])
-            people[name].is_staff = people[name].is_superuser = name == "admin"
-            people[name].save()
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        user, created = User.objects.get_or_create(username=name, defaults={"email": f"{name}@example.org"})
+        if created or reset or name not in known:
+            known[name] = _new_password(user)
+        elif (password := known[name]) is not None and not user.check_password(password):
+            known[name] = None
+        people[name] = user
+    with open(os.open(_accounts_path(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(known, file)
     return people
+
+
+def _new_password(user: User) -> str:
+    password = secrets.token_urlsafe(9)
+    user.set_password(password)
+    user.is_staff = user.is_superuser = user.username == "admin"
+    user.save()
+    return password
 
 
 def _team(people: dict[str, User]) -> Team:
