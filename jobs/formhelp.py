@@ -88,16 +88,17 @@ def cost(request: JobRequest) -> str:
 
 
 def quota_bars(
-    levels: list[tuple[Limits, Usage]], asked: JobRequest | None = None, *, waits: bool = False
+    levels: list[tuple[Limits, Usage]], asked: JobRequest | None = None, verdict: str = "now"
 ) -> list[dict[str, Any]]:
     """The limits of these levels as bars: label, used and limit in words, percent used, and percent after `asked`.
 
-    With `waits`, the job counts as one more that waits, not as one more that runs.
+    By the preview's `verdict`, the job counts as one more that runs ("now"), as one more that waits, or as neither.
     """
+    runs, waits = verdict == "now", verdict == "waits"
     return [
         bar
         for limits, used in levels
-        for bar in _bars(limits, used, used if asked is None else used.plus(asked, waits=waits))
+        for bar in _bars(limits, used, used if asked is None else used.plus(asked, runs=runs, waits=waits))
     ]
 
 

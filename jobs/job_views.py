@@ -150,7 +150,7 @@ def _act(request: HttpRequest, pk: int, verb: Callable[[Job, Any], bool], nothin
 
 def _sentences(error: Refused, reader: str) -> Iterator[str]:
     yield from (wording.problem(problem) for problem in error.problems)
-    yield from (wording.refusal(refusal, reader=reader) for refusal in error.refusals)
+    yield from (said for _field, _code, said in wording.refusals(error.refusals, reader=reader))
 
 
 def _submission(request: HttpRequest) -> uuid.UUID:

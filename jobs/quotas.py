@@ -40,11 +40,11 @@ class Usage:
     queued_jobs: int = 0
     gpu_seconds: int = 0  # used in the last 30 days, and what live runs may still use up to their limits
 
-    def plus(self, ask: "Ask", *, waits: bool = False) -> "Usage":
-        """The usage once `ask` has started; with `waits`, while it waits, with what it will take counted already."""
+    def plus(self, ask: "Ask", *, runs: bool = True, waits: bool = False) -> "Usage":
+        """The usage with all that `ask` takes, counted as a job that runs, or that waits, or as neither."""
         return Usage(
             gpus=self.gpus + ask.gpus, millicpus=self.millicpus + ask.millicpus,
-            memory_mib=self.memory_mib + ask.memory_mib, running_jobs=self.running_jobs + (not waits),
+            memory_mib=self.memory_mib + ask.memory_mib, running_jobs=self.running_jobs + runs,
             queued_jobs=self.queued_jobs + waits, gpu_seconds=self.gpu_seconds + ask.gpus * (ask.limit_seconds or 0),
         )  # fmt: skip
 

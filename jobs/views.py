@@ -115,13 +115,12 @@ def _preview_context(form: JobForm) -> dict[str, Any]:
     found = preview(request, owner=form.user, team=team)
     reader = form.user.get_username()
     levels = formhelp.levels_of(form.user, [team])
-    waits = found.verdict == "waits"
     return {
         "verdict": found.verdict, "node": found.node, "position": found.position, "cost": formhelp.cost(request),
         "sentences": [*(said for _f, _c, said in wording.refusals(found.refusals, reader=reader)),
                       *(wording.wait_reason(r, reader=reader) for r in found.reasons)],
-        "my_bars": formhelp.quota_bars(levels["user"], request, waits=waits),
-        "team_bars": formhelp.quota_bars(levels.get(team.name, []), request, waits=waits), "team": team,
+        "my_bars": formhelp.quota_bars(levels["user"], request, found.verdict),
+        "team_bars": formhelp.quota_bars(levels.get(team.name, []), request, found.verdict), "team": team,
         "command": formhelp.as_command(form.job_request, team) if form.job_request else "",
     }  # fmt: skip
 

@@ -267,6 +267,7 @@ STORAGES: dict[str, Any] = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
     **_read["STORAGES"],
 }
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20  # a pasted script may be far too long, and the form says so
 STATIC_URL = "/static/"
 STATIC_ROOT = DATA_DIR / "staticroot"
 STATICFILES_DIRS = [BASE_DIR / "static"]
@@ -275,7 +276,6 @@ WHITENOISE_SKIP_COMPRESS_EXTENSIONS = ["map", "png", "gif", "ico", "woff", "woff
 # --- people ---
 AUTH_USER_MODEL = "portal.User"
 AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
-DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20  # a pasted script may be far too long, and the form says so
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "dashboard"
 ACCOUNT_LOGIN_METHODS = {"username"}

@@ -91,7 +91,9 @@ def test_limits_of_user_and_team_are_one_sentence_with_the_smaller_one(
     Quota.objects.create(team=vision, gpus=4)
     client.force_login(alice)
     sentence = "Your quota is 2 GPUs, that of team vision is 4 GPUs; 6 GPUs asked. 2 GPUs would pass."
-    assert panel(client, vision, gpus="6").context["sentences"] == [sentence]
+    answer = panel(client, vision, gpus="6")
+    assert answer.context["verdict"] == "never"
+    assert answer.context["sentences"] == [sentence]
     assert client.post("/jobs/new/", typed(vision, gpus="6")).context["form"].errors["gpus"] == [sentence]
 
 
