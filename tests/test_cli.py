@@ -291,7 +291,7 @@ def test_a_job_that_can_never_start_is_told_first_of_all(shell: Shell, team_of_a
     lines = said(shell.run("why", str(job.pk))).splitlines()
     assert lines[0] == f"#{job.pk} Cannot start: No host has 8 GPUs; the largest, alpha, has 2 GPUs."
     assert "paused" in lines[1]
-    assert "submit it again" in lines[2]
+    assert lines[2] == "What might help: It could start with 2 GPUs."
     assert len(lines) == 3
     Job.objects.filter(pk=job.pk).update(wait_reasons=reasons[:1])
     assert "Cannot start" not in said(shell.run("why", str(job.pk)))
