@@ -3,19 +3,17 @@
 from typing import Any
 
 from django.apps import apps
-from django.conf import settings
 from django.http import HttpRequest
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
-    """Template context of the shell: whether the GPUs are simulated, and whether an admin has paused all starts.
+    """Template context of the shell: whether an admin has paused all starts.
 
     Why they are paused is for those who are logged in.
     """
-    context: dict[str, Any] = {"simulated_gpus": settings.GPU_DRIVER == "simulated"}
     if request.headers.get("HX-Request"):
-        return context
+        return {}
     cluster = apps.get_model("jobs", "Cluster")
     row = cluster.objects.filter(paused=True).values_list("pause_reason", flat=True).first()
     signed_in = getattr(request, "user", None) is not None and request.user.is_authenticated
-    return {**context, "starts_paused": row is not None, "pause_reason": row if row and signed_in else ""}
+    return {"starts_paused": row is not None, "pause_reason": row if row and signed_in else ""}

@@ -247,7 +247,7 @@ RQ_QUEUES = {
     name: {
         "URL": REDIS_URL,
         "SERIALIZER": "rq.serializers.JSONSerializer",
-        "REDIS_CLIENT_KWARGS": {"socket_timeout": 2, "socket_connect_timeout": 2},  # of staff pages; workers have theirs
+        "REDIS_CLIENT_KWARGS": {"socket_timeout": 2, "socket_connect_timeout": 2},  # for its staff pages
     }
     for name in ["scheduler", *(q for n in NODE_NAMES for q in (f"node.{n}", f"node.{n}.stop"))]
 }

@@ -24,6 +24,7 @@ urlpatterns = [
     path("admin/django_rq/", include("django_rq.urls")),
     path("admin/", admin.site.urls),
     path("api/", api.urls),
-    path("favicon.ico", RedirectView.as_view(url=f"{settings.STATIC_URL}icons/favicon.svg")),  # for pages that name none
+    # The admin pages of other packages name no icon, and browsers look for one here.
+    path("favicon.ico", RedirectView.as_view(url=f"{settings.STATIC_URL}icons/favicon.svg")),
     path("healthz", views.healthz, name="healthz"),
 ]

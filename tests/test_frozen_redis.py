@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from jobs import queues
 from jobs.models import AllocationSlot, Job
 from portal import live
 from tests import factories
@@ -38,6 +39,8 @@ def test_pages_wait_for_it_once_and_then_not_at_all(client: Client, redis_server
         began = time.monotonic()
         for path in ("/", "/jobs/", f"/jobs/{job.pk}/", "/gpus/", "/queue/", f"/jobs/{job.pk}/log"):
             assert client.get(path).status_code == 200, path
+        assert client.post(f"/jobs/{job.pk}/cancel/").status_code == 302
+        queues.wake_scheduler()
         assert time.monotonic() - began < 10 * PATIENCE  # the first waits; each of many look-ups would be far more
         assert time.monotonic() < live._rest["until"]
 
