@@ -440,7 +440,7 @@ def test_gpus_tells_holders_and_why_a_gpu_is_not_given_away(alice: User, root_ad
     job = factories.make_job(factories.make_user("bob"), factories.make_team("speech"), name="plan")
     factories.make_run(job, node)
     process = Process(pid=1, memory_mib=3, user="eve", name="miner", kind="foreign")
-    gpu = GpuReading(uuid="GPU-alpha-0000", index=0, utilisation=0, processes=(process,), job=7, owner="bob")
+    gpu = GpuReading(uuid="GPU-alpha-0000", index=0, utilisation=0, processes=(process,))
     reading = HostReading(node="alpha", at=timezone.now().timestamp(), status="ok", gpus=(gpu,))
     live.connection().set(host_key("alpha"), reading.encode())
     first, second = Api(alice).get("/gpus").json()["nodes"][0]["gpus"]

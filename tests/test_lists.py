@@ -11,13 +11,14 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from gpus import history
 from gpus.models import Node
-from jobs.board import board, places, queue_order
 from jobs import dashboard
+from jobs.board import board, places, queue_order
 from jobs.models import Allocation, Job, Quota, Run, Team
 from jobs.states import EndReason, JobState, RunState
-from portal.models import User
 from portal import live
+from portal.models import User
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -303,7 +304,6 @@ def test_the_dashboard_tells_what_i_have_and_whether_there_is_room(
     assert "1 / 2" in answer.text
 
 
-def test_the_dashboard_stands_without_redis(client: Client, alice: User, redis_server: Any) -> None:
 def _cells(answer: Any) -> list[str]:
     return [cell["kind"] for _host, cells in answer.context["hosts"] for cell in cells]
 
@@ -322,6 +322,7 @@ def test_a_spark_line_begins_with_the_job_and_breaks_where_nothing_was_read(alic
     assert pieces == [["90", "80"], ["70", "60"]]
 
 
+def test_the_dashboard_stands_without_redis(client: Client, alice: User, redis_server: Any) -> None:
     """rommapp/romm#3195: what Redis holds is no truth, and no page needs it."""
     factories.make_node("alpha")
     factories.make_job(alice)
