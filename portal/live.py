@@ -141,7 +141,7 @@ class Hub:
     async def _read(self) -> None:
         """Read the subscription for ever; reconnect with back-off."""
         delay = 0.1
-        while True:
+        while not _is_cancelled():
             client = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=settings.NEWS_SILENCE)
             try:
                 async with client.pubsub() as subscription:
@@ -186,7 +186,7 @@ class Hub:
 async def _items(subscription: Any) -> AsyncIterator[dict[str, Any]]:
     """What the subscription hears; redis.TimeoutError once Redis has answered nothing for NEWS_SILENCE seconds."""
     heard = pinged = time.monotonic()
-    while True:
+    while not _is_cancelled():
         item = await subscription.get_message(timeout=settings.NEWS_PING)
         now = time.monotonic()
         if item is not None:
@@ -197,6 +197,12 @@ async def _items(subscription: Any) -> AsyncIterator[dict[str, Any]]:
         if now - pinged >= settings.NEWS_PING:
             pinged = now
             await subscription.ping()
+
+
+def _is_cancelled() -> bool:
+    """Whether this task was told to end; the library turns a cancellation that meets its own time-out into that."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 hub = Hub()
