@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from django.conf import settings as django_settings
 
@@ -31,6 +32,8 @@ def _uses_database(item: Any) -> bool:
 
 def pytest_configure() -> None:
     """A SIGTERM ends the run as Ctrl-C does: the real parts are stopped. Neither is ignored, as in the background."""
+    hypothesis.settings.register_profile("dockyard", deadline=None, database=None)  # no time is a fact here
+    hypothesis.settings.load_profile("dockyard")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
 
