@@ -14,6 +14,7 @@ from jobs.request import JobRequest
 from jobs.submit import submit
 from tests import factories
 from tests.rigs.engine import BUSYBOX
+from tests.rigs.processes import wait_until
 from tests.rigs.stack import Stack
 
 AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
@@ -164,6 +165,16 @@ def test_two_pages_show_each_its_own_log(browser: Browser, signed_in: Any, stack
         expect(page.locator(ROWS)).to_contain_text(f"job {mine}")
         expect(page.locator(ROWS)).not_to_contain_text(f"job {other}")
     context.close()
+
+
+def test_a_log_of_a_hundred_megabytes_opens_at_its_end(tab: Page, stack: Stack, erin: str) -> None:
+    """concourse/concourse#470, microsoft/pai#5119, screwdriver-cd/screwdriver#2871: it took the tab down."""
+    script = "yes 'a line of an epoch that says little' | head -c 100000000; echo; echo THE END"
+    job = _submit(stack, erin, script, gpus=0)
+    wait_until(lambda: stack.orm(lambda: Job.objects.get(pk=job).state) == "SUCCEEDED", "it ended", seconds=120)
+    tab.goto(f"{stack.url}/jobs/{job}/")
+    expect(tab.locator(ROWS)).to_contain_text("THE END", timeout=15_000)
+    assert tab.evaluate("document.querySelectorAll('*').length") < 5000
 
 
 def test_logging_out_elsewhere_ends_the_live_page(tab: Page, stack: Stack, browser: Browser) -> None:
