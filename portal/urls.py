@@ -4,6 +4,7 @@ from allauth.account import views as account_views
 from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
+from django.views.decorators.http import require_safe
 from django.views.generic import RedirectView
 
 from portal import views
@@ -25,6 +26,6 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/", api.urls),
     # The admin pages of other packages name no icon, and browsers look for one here.
-    path("favicon.ico", RedirectView.as_view(url=f"{settings.STATIC_URL}icons/favicon.svg")),
+    path("favicon.ico", require_safe(RedirectView.as_view(url=f"{settings.STATIC_URL}icons/favicon.svg"))),
     path("healthz", views.healthz, name="healthz"),
 ]

@@ -64,6 +64,7 @@ WEB: dict[str, dict[str, str]] = {
     "account/tokens/": {"GET": "person", "POST": "person"},
     "account/tokens/<int:pk>/revoke/": {"POST": "own"},
     "i18n/setlang/": {"POST": "public"},
+    "favicon.ico": {"GET": "public"},
     "healthz": {"GET": "public"},
     "api/": {"GET": "gone"},
     "api/openapi.json": {"GET": "person"},
