@@ -33,11 +33,3 @@ def can_control(user: Any, job: Job) -> bool:
     if user.is_staff or job.owner_id == user.pk:
         return True
     return Membership.objects.filter(team=job.team_id, user=user, role=Membership.Role.LEAD).exists()
-
-
-def get_controlled_job(user: Any, pk: int) -> Job:
-    """The job, for one who may control it; Http404 for everybody else."""
-    job = get_job(user, pk)
-    if not can_control(user, job):
-        raise Http404
-    return job
