@@ -1,6 +1,6 @@
 """Read the database into the frozen picture that the policy plans from: a fixed number of queries."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from gpus.models import GPU
 from gpus.models import Node as NodeRow
 from jobs import usage
 from jobs.models import AllocationSlot, Cluster, Job, Team
-from jobs.policy import Gpu, Node, Reason, Snapshot, Waiting
+from jobs.policy import Gpu, Node, Reason, Rules, Snapshot, Waiting
 from jobs.quotas import Limits
 from jobs.states import JobState
 
@@ -36,7 +36,7 @@ def take(now: datetime, *, cluster: Cluster, extra: Sequence[Job] = ()) -> Snaps
         now=now, nodes=nodes(now, held), waiting=jobs, user_limits=users, team_limits=teams,
         user_usage=usage.in_use("user", users, held, now, budgets=_with_budget(users)),
         team_usage=usage.in_use("team", teams, held, now, budgets=_with_budget(teams)),
-        reserve_after_seconds=settings.RESERVE_AFTER,
+        rules=Rules(reserve_after=settings.RESERVE_AFTER),
         paused={"code": "PAUSED", "reason": cluster.pause_reason} if cluster.paused else None,
     )  # fmt: skip
 
@@ -71,7 +71,7 @@ def nodes(now: datetime, held: Iterable[usage.Holding]) -> tuple[Node, ...]:
     gpus: dict[int, list[GPU]] = defaultdict(list)
     for gpu in GPU.objects.select_related("node").order_by("node_id", "index"):
         gpus[gpu.node_id].append(gpu)
-    taken = set(AllocationSlot.objects.filter(released_at=None).values_list("gpu_id", flat=True))
+    taken = Counter(AllocationSlot.objects.filter(released_at=None).values_list("gpu_id", flat=True))
     used: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for holding in held:
         used[holding.node][0] += holding.millicpus
@@ -86,22 +86,22 @@ def hardware(now: datetime) -> tuple[Node, ...]:
     return nodes(now, ())
 
 
-def _node(row: NodeRow, gpus: Iterable[GPU], taken: set[int], used: list[int], now: datetime) -> Node:
+def _node(row: NodeRow, gpus: Iterable[GPU], taken: Counter[int], used: list[int], now: datetime) -> Node:
     return Node(
         name=row.name,
         millicpus=max(row.millicpus - row.reserved_millicpus, 0),
         memory_mib=max(row.memory_mib - row.reserved_memory_mib, 0),
         used_millicpus=used[0],
         used_memory_mib=used[1],
-        gpus=tuple(_gpu(gpu, gpu.pk in taken, now) for gpu in gpus),
+        gpus=tuple(_gpu(gpu, taken[gpu.pk], now) for gpu in gpus),
         closed=why_closed(row, now),
     )
 
 
-def _gpu(gpu: GPU, taken: bool, now: datetime) -> Gpu:
+def _gpu(gpu: GPU, used_slots: int, now: datetime) -> Gpu:
     return Gpu(
-        uuid=gpu.uuid, index=gpu.index, model=gpu.model, memory_mib=gpu.memory_mib, taken=taken,
-        unavailable=why_unavailable(gpu, now),
+        uuid=gpu.uuid, index=gpu.index, model=gpu.model, memory_mib=gpu.memory_mib, slots=gpu.slots,
+        used_slots=used_slots, unavailable=why_unavailable(gpu, now),
     )  # fmt: skip
 
 

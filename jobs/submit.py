@@ -140,6 +140,11 @@ def _admit(limits: tuple[Limits, Limits], owner: Any, team: Team) -> None:
         raise Refused(refusals)
 
 
+def taken_in(owner: Any, last: int = 20) -> list[uuid.UUID]:
+    """The submissions behind the owner's newest jobs: a form that still holds one of them has become a job."""
+    return list(Job.objects.filter(owner=owner).values_list("submission", flat=True)[:last])
+
+
 def _store(request: JobRequest, owner: Any, team: Team, submission: uuid.UUID) -> Job:
     job = build(request, owner=owner, team=team)
     job.submission = submission

@@ -24,7 +24,7 @@ from jobs.history import gpu_seconds, with_allocations
 from jobs.models import Job, Team
 from jobs.preview import preview
 from jobs.states import ENDED, EndReason
-from jobs.submit import Refused, submit
+from jobs.submit import Refused, submit, taken_in
 
 View = Callable[..., HttpResponseBase]
 
@@ -102,6 +102,7 @@ def _form_context(form: JobForm, *, look: bool) -> dict[str, Any]:
     return {
         "form": form, "beside": formhelp.beside(form.user, form.limits), "presets": formhelp.presets(form.limits),
         "no_team": not form.fields["team"].queryset.exists(),  # type: ignore[attr-defined]
+        "taken": " ".join(map(str, taken_in(form.user))),
         "zone": timezone.get_current_timezone_name(), **(_preview_context(form) if look else {}),
     }  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.policy import Gpu, Node, Plan, Snapshot, Waiting, make_plan
+from jobs.policy import Gpu, Node, Plan, Reservation, Snapshot, Waiting, make_plan
 from jobs.quotas import Limits, Usage
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -16,7 +16,7 @@ A100, L4 = "NVIDIA A100", "NVIDIA L4"
 
 
 def gpu(node: str, index: int, **fields: Any) -> Gpu:
-    defaults: dict[str, Any] = {"model": A100, "memory_mib": 40960, "taken": False}
+    defaults: dict[str, Any] = {"model": A100, "memory_mib": 40960, "used_slots": 0}
     return Gpu(uuid=f"GPU-{node}-{index}", index=index, **{**defaults, **fields})
 
 
@@ -36,7 +36,7 @@ def job(pk: int, **fields: Any) -> Waiting:
 
 def snapshot(*waiting: Waiting, nodes: tuple[Node, ...] = (), **fields: Any) -> Snapshot:
     defaults: dict[str, Any] = {
-        "user_limits": {}, "team_limits": {}, "user_usage": {}, "team_usage": {}, "reserve_after_seconds": 600,
+        "user_limits": {}, "team_limits": {}, "user_usage": {}, "team_usage": {},
     }  # fmt: skip
     return Snapshot(now=NOW, nodes=nodes or (node(),), waiting=waiting, **{**defaults, **fields})
 
@@ -70,7 +70,7 @@ def test_all_or_nothing_also_for_cpus_and_memory() -> None:
         "BUSY_MEMORY": job(1, gpus=0, memory_mib=9000),
     }
     host = node(millicpus=16_000, memory_mib=16_384, used_millicpus=8000, used_memory_mib=8192,
-                cards=(gpu("a", 0, taken=True), *(gpu("a", i) for i in (1, 2, 3))))  # fmt: skip
+                cards=(gpu("a", 0, used_slots=int(True)), *(gpu("a", i) for i in (1, 2, 3))))  # fmt: skip
     for code, waiting in cases.items():
         plan = make_plan(snapshot(waiting, nodes=(host,)))
         assert placed(plan) == {}
@@ -78,7 +78,10 @@ def test_all_or_nothing_also_for_cpus_and_memory() -> None:
 
 
 def test_small_jobs_fill_the_fullest_host_that_fits() -> None:
-    nodes = (node("empty"), node("half", cards=(gpu("half", 0, taken=True), *(gpu("half", i) for i in (1, 2, 3)))))
+    nodes = (
+        node("empty"),
+        node("half", cards=(gpu("half", 0, used_slots=int(True)), *(gpu("half", i) for i in (1, 2, 3)))),
+    )
     assert placed(make_plan(snapshot(job(1), nodes=nodes))) == {1: "half"}
 
 
@@ -188,7 +191,7 @@ def test_every_gate_is_told_at_once() -> None:
 
 def test_smaller_jobs_pass_a_blocked_one_until_it_has_waited_for_long() -> None:
     """cBio/cbio-cluster#21: a large job starved behind an endless stream of small ones."""
-    cards = (gpu("a", 0, taken=True), *(gpu("a", i) for i in (1, 2, 3)))
+    cards = (gpu("a", 0, used_slots=int(True)), *(gpu("a", i) for i in (1, 2, 3)))
     host = node(cards=cards)
     fresh = job(1, gpus=4, blocked_since=NOW - timedelta(seconds=599))
     plan = make_plan(snapshot(fresh, job(2), nodes=(host,)))
@@ -197,12 +200,12 @@ def test_smaller_jobs_pass_a_blocked_one_until_it_has_waited_for_long() -> None:
     old = replace(fresh, blocked_since=NOW - timedelta(seconds=601))
     plan = make_plan(snapshot(old, job(2), nodes=(host,)))
     assert placed(plan) == {}
-    assert plan.kept == {"a": 1}
+    assert plan.reservations == (Reservation(job=1, node="a", at=None),)
     assert {"code": "KEPT_FOR", "job": 1, "node": "a"} in plan.reasons[2]
 
 
 def test_what_a_kept_node_has_left_over_may_go() -> None:
-    cards = (*(gpu("a", i, taken=i == 0) for i in range(4)), gpu("a", 9, model=L4))
+    cards = (*(gpu("a", i, used_slots=int(i == 0)) for i in range(4)), gpu("a", 9, model=L4))
     old = job(1, gpus=4, gpu_model=A100, blocked_since=NOW - timedelta(hours=1))
     plan = make_plan(snapshot(old, job(2), job(3, gpus=0), nodes=(node(cards=cards),)))
     assert placed(plan) == {2: "a", 3: "a"}
@@ -210,12 +213,12 @@ def test_what_a_kept_node_has_left_over_may_go() -> None:
 
 
 def test_keeping_one_node_leaves_the_others_open() -> None:
-    full = node("full", cards=tuple(gpu("full", i, taken=True) for i in range(4)))
-    half = node("half", cards=tuple(gpu("half", i, taken=i < 2) for i in range(4)))
+    full = node("full", cards=tuple(gpu("full", i, used_slots=int(True)) for i in range(4)))
+    half = node("half", cards=tuple(gpu("half", i, used_slots=int(i < 2)) for i in range(4)))
     tiny = node("tiny", gpus=1)
     old = job(1, gpus=4, blocked_since=NOW - timedelta(hours=1))
     plan = make_plan(snapshot(old, job(2), job(3), nodes=(full, half, tiny)))
-    assert plan.kept == {"half": 1}
+    assert plan.reservations == (Reservation(job=1, node="half", at=None),)
     assert placed(plan) == {2: "tiny"}
 
 
@@ -225,7 +228,7 @@ def test_a_large_job_starts_under_an_endless_stream_of_small_ones() -> None:
     taken, large_started = {0, 1, 2, 3}, False
     for minute in range(30):
         taken.discard(minute % 4)
-        cards = tuple(gpu("a", i, taken=i in taken) for i in range(4))
+        cards = tuple(gpu("a", i, used_slots=int(i in taken)) for i in range(4))
         picture = replace(snapshot(waiting, job(100 + minute), nodes=(node(cards=cards),)))
         plan = make_plan(replace(picture, now=NOW + timedelta(minutes=minute)))
         for placement in plan.placements:
@@ -260,7 +263,7 @@ cards = st.lists(
 
 def build_node(number: int, rows: list[tuple[str, bool, Any]], used: int) -> Node:
     name = f"n{number}"
-    found = tuple(gpu(name, i, model=m, taken=t, unavailable=u) for i, (m, t, u) in enumerate(rows))
+    found = tuple(gpu(name, i, model=m, used_slots=int(t), unavailable=u) for i, (m, t, u) in enumerate(rows))
     return Node(name=name, millicpus=32_000, memory_mib=131_072, used_millicpus=used, used_memory_mib=used, gpus=found)
 
 
@@ -279,7 +282,7 @@ def test_whatever_the_picture_the_plan_keeps_its_promises(
     limits = {user: Limits(scope="user", name=str(user), gpus=quota) for user in (1, 2, 3)}
     picture = Snapshot(
         now=NOW, nodes=nodes, waiting=waiting, user_limits=limits, team_limits={}, user_usage={}, team_usage={},
-        reserve_after_seconds=600,
+
     )  # fmt: skip
     plan = make_plan(picture)
     assert plan == make_plan(picture), "the same picture gives the same plan"

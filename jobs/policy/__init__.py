@@ -4,6 +4,6 @@ order → place → keep → explain, put together in `plan`.
 """
 
 from jobs.policy.plan import make_plan
-from jobs.policy.view import Gpu, Node, Placement, Plan, Reason, Snapshot, Waiting
+from jobs.policy.view import Gpu, Node, Placement, Plan, Reason, Reservation, Rules, Snapshot, Waiting
 
-__all__ = ["Gpu", "Node", "Placement", "Plan", "Reason", "Snapshot", "Waiting", "make_plan"]
+__all__ = ["Gpu", "Node", "Placement", "Plan", "Reason", "Reservation", "Rules", "Snapshot", "Waiting", "make_plan"]

@@ -1,14 +1,14 @@
 """One scheduling pass: every waiting job is placed or gets its reasons. Pure.
 
 In order, each job starts where it fits. A job that only room holds back is blocked; those behind it may
-pass, but once it has been blocked for `reserve_after_seconds`, a node's freed resources are kept for it.
+pass, but once it has been blocked for `Rules.reserve_after`, a node's freed resources are kept for it.
 """
 
 from datetime import timedelta
 
 from jobs.policy import explain, order, place
 from jobs.policy.ledger import Account
-from jobs.policy.view import Placement, Plan, Reason, Snapshot, Waiting
+from jobs.policy.view import Placement, Plan, Reason, Reservation, Snapshot, Waiting
 
 
 def make_plan(snapshot: Snapshot) -> Plan:
@@ -28,8 +28,11 @@ class _Pass:
     def run(self) -> Plan:
         for job in order.in_order(self.snapshot.waiting):
             self._look_at(job)
-        kept = {led.node.name: led.kept_for.id for led in self.account.nodes if led.kept_for is not None}
-        return Plan(placements=tuple(self.placements), reasons=self.reasons, blocked=frozenset(self.blocked), kept=kept)
+        kept = [(led.kept_for.id, led.node.name) for led in self.account.nodes if led.kept_for is not None]
+        return Plan(
+            placements=tuple(self.placements), reasons=self.reasons, blocked=frozenset(self.blocked),
+            reservations=tuple(Reservation(job=job, node=node, at=None) for job, node in kept),
+        )  # fmt: skip
 
     def _look_at(self, job: Waiting) -> None:
         gates = explain.gates(job, self.snapshot, self.account)
@@ -59,7 +62,7 @@ class _Pass:
     def _block(self, job: Waiting) -> None:
         self.blocked.add(job.id)
         since = job.blocked_since or self.snapshot.now
-        if self.snapshot.now - since < timedelta(seconds=self.snapshot.reserve_after_seconds):
+        if self.snapshot.now - since < timedelta(seconds=self.snapshot.rules.reserve_after):
             return
         node = place.choose_to_keep(job, self.account.nodes)
         if node is not None:

@@ -1,5 +1,6 @@
 """The frozen picture that a plan is made from, and the plan. Memory in MiB, CPUs in thousandths, times aware."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -7,18 +8,30 @@ from typing import Any
 from jobs.quotas import Limits, Usage
 
 Reason = dict[str, Any]  # {"code": …, numbers}: a reason to wait, see jobs.wording
+WHOLE = 1000  # a whole GPU, in thousandths
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU of a node. `unavailable` says why no job may have it now, whoever holds it; None when one may."""
+    """A GPU of a node, or one MIG instance of it. `unavailable` says why no job may have it now, whoever holds it.
+
+    A GPU that may be shared has several slots, and a job takes as many as its share needs; others have one.
+    """
 
     uuid: str
     index: int
     model: str
     memory_mib: int | None
-    taken: bool
+    slots: int = 1
+    used_slots: int = 0
     unavailable: Reason | None = None
+    profile: str = ""  # of a MIG instance, such as "1g.10gb"; empty for a whole GPU
+    numa: int | None = None  # the NUMA node it hangs on; None: not known
+    island: int | None = None  # GPUs of one node with the same number are joined by NVLink; None: not known
+
+    @property
+    def taken(self) -> bool:
+        return self.used_slots >= self.slots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +44,7 @@ class Node:
     used_millicpus: int = 0
     used_memory_mib: int = 0
     gpus: tuple[Gpu, ...] = ()
+    labels: frozenset[str] = frozenset()  # "key=value"
     closed: Reason | None = None
 
 
@@ -43,20 +57,74 @@ class Waiting:
     team: int
     priority: int
     queued_at: datetime
-    gpus: int
-    gpu_model: str
-    gpu_memory_mib: int
+    gpus: int  # of an elastic job: the most it can use
+    gpu_model: str = ""  # empty: any; several by "|"
+    gpu_memory_mib: int = 0
     millicpus: int
     memory_mib: int
     limit_seconds: int | None
+    gpu_milli: int = WHOLE  # the share of its one GPU; whole ones where it has several
+    gpu_profile: str = ""  # a MIG profile; empty: whole GPUs, or shares of one
+    labels: frozenset[str] = frozenset()  # a node must have all of them
+    least_gpus: int | None = None  # of an elastic job: it starts with as few as this; None: it is not elastic
     start_after: datetime | None = None
     held_by: tuple[str, ...] = ()  # "user", "admin"
     blocked_since: datetime | None = None
+    pinned: bool = False  # by an admin: before all others
+    turn: int = 0  # the owner's own order among their jobs of one class: smaller goes first
+    interactive: bool = False
+    avoid: frozenset[str] = frozenset()  # UUIDs of GPUs it is being moved away from
+    likely_seconds: tuple[float, float] | None = None  # how long like jobs ran: a low and a high quantile
 
     @property
-    def shape(self) -> tuple[int, str, int, int, int]:
+    def shape(self) -> tuple[object, ...]:
         """Jobs of one shape fit in the same places."""
-        return self.gpus, self.gpu_model, self.gpu_memory_mib, self.millicpus, self.memory_mib
+        return (
+            self.gpus, self.least_gpus, self.gpu_milli, self.gpu_model, self.gpu_profile, self.gpu_memory_mib,
+            self.millicpus, self.memory_mib, self.labels, self.avoid,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A live run and what it holds."""
+
+    run: int
+    job: int
+    user: int
+    team: int
+    priority: int
+    node: str
+    gpus: int
+    slots: Mapping[str, int]  # by GPU UUID
+    millicpus: int
+    memory_mib: int
+    since: datetime  # when it was placed
+    ends_by: datetime | None  # by its time limit; None: it has none
+    likely: tuple[datetime, datetime] | None = None  # by how long like jobs ran: early and late
+    preemptible: bool = False
+    stopping: bool = False
+    makes_way_for: int | None = None  # the job that it was asked to end for
+    interactive: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """A team, or a member of one, in the fair-share tree: its part, and what it used, by half-life decay."""
+
+    shares: int = 1
+    used: float = 0.0  # GPU-seconds, each weighed by ½ ^ (age / half-life)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """The admin's choices, in seconds where they are times."""
+
+    reserve_after: float = 600.0  # a blocked job that can't be dated, and is not the first, has a node kept after this
+    lift_after: float | None = None  # a job is lifted by one class each time it has waited so long; None: never
+    preempt_lower: bool = False  # whether higher classes may stop preemptible lower ones
+    protected_for: float = 600.0  # no run is stopped for another before it ran so long
+    spread: frozenset[int] = frozenset()  # teams whose jobs are spread over hosts; the others are packed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +136,10 @@ class Snapshot:
     team_limits: dict[int, Limits]
     user_usage: dict[int, Usage]
     team_usage: dict[int, Usage]
-    reserve_after_seconds: float
+    running: tuple[Running, ...] = ()
+    team_shares: Mapping[int, Share] = field(default_factory=dict)
+    member_shares: Mapping[tuple[int, int], Share] = field(default_factory=dict)  # by (team, user)
+    rules: Rules = Rules()
     paused: Reason | None = None
 
 
@@ -82,10 +153,39 @@ class Placement:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """What is kept for a blocked job: a node, from `at` on at the latest; None: nobody can say when."""
+
+    job: int
+    node: str
+    at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preemption:
+    """A run that is to end so that a job can start. `why`: GUARANTEE (borrowed GPUs go back) or PRIORITY."""
+
+    run: int
+    job: int
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """When a waiting job should start; `latest` None: nobody can say."""
+
+    earliest: datetime
+    latest: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Every waiting job is placed or has at least one reason. `kept` maps node names to the job they wait for."""
+    """Every waiting job is placed or has at least one reason."""
 
     placements: tuple[Placement, ...]
     reasons: dict[int, tuple[Reason, ...]]
     blocked: frozenset[int]  # jobs that nothing but room holds back: their blocked_since starts, or goes on
-    kept: dict[str, int] = field(default_factory=dict)
+    order: tuple[int, ...] = ()  # of all waiting jobs, as they were looked at
+    reservations: tuple[Reservation, ...] = ()
+    preemptions: tuple[Preemption, ...] = ()
+    expected: dict[int, Expected] = field(default_factory=dict)

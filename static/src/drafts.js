@@ -79,9 +79,13 @@ function writeRow(place, row) {
   }
 }
 
-/** Whether the draft belongs into this form: one as it comes, of the same person, at the draft's address or the plain one. */
+/** Of someone else, or a job by now: the server tells which of this person's last forms it took in. */
+const spent = (form, draft) =>
+  draft && (draft.owner !== form.dataset.owner || form.dataset.taken.split(" ").includes(draft.submission));
+
+/** Whether the draft belongs into this form: one as it comes, at the draft's address or the plain one. */
 function belongs(form, draft) {
-  if (!draft || form.dataset.bound || draft.owner !== form.dataset.owner) return false;
+  if (!draft || form.dataset.bound) return false;
   return draft.address === here() || !location.search;
 }
 
@@ -96,23 +100,23 @@ function announce(form) {
 
 /** Put back what was typed, where there is something, and keep what is typed from now on. */
 export function startDraft(form, addRow) {
+  if (spent(form, stored())) forget();
   const draft = stored();
   const restored = belongs(form, draft);
   if (restored) {
     write(form, draft, addRow);
     announce(form);
-  } else if (draft && draft.owner !== form.dataset.owner) forget();
-  const save = (sent = false) =>
-    keep({ ...read(form), owner: form.dataset.owner, address: restored ? draft.address : here(), sent });
-  if (restored) save(); // sent once, and not taken in
-  form.addEventListener("input", () => save());
-  form.addEventListener("change", () => save());
+  }
+  const save = () =>
+    keep({
+      ...read(form),
+      owner: form.dataset.owner,
+      submission: form.elements.submission.value,
+      address: restored ? draft.address : here(),
+    });
+  if (restored) save(); // under this page's own submission from now on
+  form.addEventListener("input", save);
+  form.addEventListener("change", save);
   form.addEventListener("click", (event) => event.target.closest("[data-preset]") && setTimeout(save));
-  form.addEventListener("submit", () => save(true));
-}
-
-/** A draft that was sent and led to another page of ours has become a job. */
-export function forgetSent() {
-  const ours = document.body.hasAttribute("data-signed-in") && !document.getElementById("job-form");
-  if (ours && location.pathname !== "/jobs/new/" && stored()?.sent) forget();
+  form.addEventListener("submit", save);
 }

@@ -1,6 +1,6 @@
 // The form and the lists: what makes them quicker to use. All of them work without this file.
 import "./styles/pages.css";
-import { forgetSent, startDraft } from "./drafts.js";
+import { startDraft } from "./drafts.js";
 
 document.documentElement.classList.add("js");
 document.cookie = `dockyard_zone=${Intl.DateTimeFormat().resolvedOptions().timeZone};path=/;max-age=31536000;samesite=lax`;
@@ -108,7 +108,6 @@ export function startPages() {
   });
   document.addEventListener("htmx:responseError", sayWhyNot);
   document.addEventListener("htmx:sendError", sayWhyNot);
-  forgetSent();
   const form = document.getElementById("job-form");
   if (form) startForm(form);
 }
