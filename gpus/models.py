@@ -74,7 +74,12 @@ class GPU(models.Model):
     pci_bus_id = models.CharField(max_length=32, blank=True)
     model = models.CharField(max_length=128, blank=True)
     memory_mib = models.PositiveIntegerField(null=True, blank=True)  # None: shared with the system, or not reported
-    slots = models.PositiveSmallIntegerField(default=1)
+    profile = models.CharField(max_length=32, blank=True)  # of a MIG instance, such as 1g.10gb
+    numa = models.SmallIntegerField(null=True, blank=True)  # None: not known
+    island = models.SmallIntegerField(null=True, blank=True)  # joined by NVLink within the host; None: not known
+    slots = models.PositiveSmallIntegerField(
+        _("slots"), default=1, help_text=_("How many jobs may share it. A job takes as many slots as its share needs.")
+    )
     hidden = models.BooleanField(_("hidden"), default=False, help_text=_("Not offered to jobs."))
     quarantine_reason = models.CharField(_("quarantined because"), max_length=200, blank=True)
     health = models.CharField(max_length=12, choices=Health.choices, default=Health.UNKNOWN)

@@ -37,7 +37,15 @@ class Priority(models.IntegerChoices):
 
 
 class Team(models.Model):
+    class Placement(models.TextChoices):
+        PACK = "pack", _("packed: few hosts are filled, whole hosts stay free for large jobs")
+        SPREAD = "spread", _("spread: over as many hosts as there are")
+
     name = models.CharField(_("name"), max_length=60, unique=True)
+    shares = models.PositiveIntegerField(
+        _("shares"), default=1, help_text=_("Its part of the GPUs over time, against the other teams' shares.")
+    )
+    placement = models.CharField(_("placement"), max_length=8, choices=Placement.choices, default=Placement.PACK)
     members = models.ManyToManyField(settings.AUTH_USER_MODEL, through="Membership", related_name="teams")
 
     class Meta:
@@ -57,6 +65,9 @@ class Membership(models.Model):
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(_("role"), max_length=8, choices=Role.choices, default=Role.MEMBER)
+    shares = models.PositiveIntegerField(
+        _("shares"), default=1, help_text=_("This member's part of the team's, against the other members' shares.")
+    )
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["team", "user"], name="one_membership_per_team")]
@@ -78,11 +89,24 @@ class Quota(models.Model):
     )
     team = models.OneToOneField(Team, on_delete=models.CASCADE, null=True, blank=True, related_name="quota")
     gpus = models.PositiveIntegerField(_("GPUs at once"), null=True, blank=True)
+    gpus_by_model = models.JSONField(_("GPUs at once by model"), default=dict, blank=True)  # {model: most}
+    guaranteed_gpus = models.PositiveIntegerField(
+        _("guaranteed GPUs"), null=True, blank=True,
+        help_text=_("Of a team: what it holds beyond this is borrowed, and given back when their owners need it."),
+    )  # fmt: skip
     millicpus = models.PositiveIntegerField(_("CPUs at once (thousandths)"), null=True, blank=True)
     memory_mib = models.PositiveIntegerField(_("memory at once (MiB)"), null=True, blank=True)
     running_jobs = models.PositiveIntegerField(_("running jobs"), null=True, blank=True)
     queued_jobs = models.PositiveIntegerField(_("queued jobs"), null=True, blank=True)
-    gpu_hours = models.PositiveIntegerField(_("GPU-hours per 30 days"), null=True, blank=True)
+    interactive_jobs = models.PositiveIntegerField(_("running interactive jobs"), null=True, blank=True)
+    gpu_hours = models.PositiveIntegerField(_("GPU-hours in the window"), null=True, blank=True)
+    gpu_hours_soft = models.PositiveIntegerField(
+        _("GPU-hours in the window, soft mark"), null=True, blank=True,
+        help_text=_("Beyond this, jobs start only after all that are within theirs."),
+    )  # fmt: skip
+    window_days = models.PositiveSmallIntegerField(
+        _("days of the window"), null=True, blank=True, help_text=_("Empty: 30.")
+    )
     job_gpus = models.PositiveIntegerField(_("GPUs of the largest job"), null=True, blank=True)
     limit_seconds = models.PositiveIntegerField(_("longest time limit (seconds)"), null=True, blank=True)
     priority = models.PositiveSmallIntegerField(_("highest priority"), choices=Priority.choices, null=True, blank=True)
@@ -168,6 +192,27 @@ class Cluster(models.Model):
         blank=True,
         help_text=_("One pattern a line, such as docker.io/library/* . Empty: every image."),
     )
+    half_life_days = models.PositiveSmallIntegerField(
+        _("half-life of usage (days)"), default=7, help_text=_("After this, GPU-hours count half in the fair share.")
+    )
+    lift_after_hours = models.PositiveSmallIntegerField(
+        _("lift a class after (hours)"), null=True, blank=True, default=24,
+        help_text=_("A job that waited so long is treated as of the next higher priority. Empty: never."),
+    )  # fmt: skip
+    preempt_lower = models.BooleanField(
+        _("higher priority may stop preemptible jobs"), default=False,
+        help_text=_("Borrowed GPUs are taken back for their owners in any case."),
+    )  # fmt: skip
+    protected_minutes = models.PositiveSmallIntegerField(
+        _("protected run time (minutes)"), default=10, help_text=_("No job is stopped for another before.")
+    )
+    defragment = models.BooleanField(
+        _("move jobs to make room"), default=False, help_text=_("Only jobs whose owners allow it are moved.")
+    )
+    extension_hours = models.PositiveSmallIntegerField(
+        _("longest extension in spite of others (hours)"), default=0,
+        help_text=_("So much more time a job's owner gets although others are delayed."),
+    )  # fmt: skip
     scheduler_owner = models.CharField(max_length=100, blank=True, editable=False)
     scheduler_lease_until = models.DateTimeField(null=True, editable=False)
     last_pass_at = models.DateTimeField(null=True, editable=False)
@@ -205,12 +250,20 @@ class Job(models.Model):
     gpus = models.PositiveIntegerField(default=0)
     gpu_model = models.CharField(max_length=128, blank=True)  # empty: any
     gpu_memory_mib = models.PositiveIntegerField(default=0)  # at least; 0: any
+    gpu_milli = models.PositiveSmallIntegerField(default=1000)  # the share of its one GPU, in thousandths
+    gpu_profile = models.CharField(max_length=32, blank=True)  # a MIG profile, such as 1g.10gb; empty: whole GPUs
+    least_gpus = models.PositiveIntegerField(null=True, blank=True)  # elastic: starts with as few; None: it is not
+    node_labels = models.JSONField(default=list, blank=True)  # ["key=value"]: a host must have all
     millicpus = models.PositiveIntegerField()
     memory_mib = models.PositiveIntegerField()
     shm_mib = models.PositiveIntegerField()
     limit_seconds = models.PositiveIntegerField(null=True, blank=True)  # None: no limit, by an admin's permission
-    grace_seconds = models.PositiveIntegerField(default=30)  # between SIGTERM and SIGKILL
+    grace_seconds = models.PositiveIntegerField(default=30)  # between the signal and SIGKILL
+    stop_signal = models.CharField(max_length=16, default="SIGTERM")
     priority = models.PositiveSmallIntegerField(choices=Priority.choices, default=Priority.NORMAL)
+    interactive = models.BooleanField(default=False)  # somebody sits before it: counted by a quota of its own
+    preemptible = models.BooleanField(default=False)  # may be stopped and started again for others
+    movable = models.BooleanField(default=False)  # the scheduler may move it to other GPUs to make room
     environment = models.JSONField(default=dict, blank=True)  # {name: value}
     secrets_encrypted = models.JSONField(default=dict, blank=True)  # {name: Fernet token}
     mounts = models.ManyToManyField(Mount, blank=True, related_name="jobs")
@@ -220,6 +273,9 @@ class Job(models.Model):
     state = models.CharField(max_length=12, default=JobState.QUEUED)
     held_by_user = models.BooleanField(default=False)
     held_by_admin = models.BooleanField(default=False)
+    pinned = models.BooleanField(default=False)  # by an admin: before all others
+    turn = models.IntegerField(default=0)  # the owner's own order among their jobs of one class: smaller first
+    avoid_gpus = models.JSONField(default=list, blank=True)  # UUIDs it is being moved away from, until it is placed
     requeues = models.PositiveSmallIntegerField(default=0)
     wait_reasons = models.JSONField(default=list, blank=True)  # [{code, …numbers}], see jobs.policy.explain
     blocked_since = models.DateTimeField(null=True, blank=True)  # first in line but for room; starts the T of keeping
@@ -311,6 +367,7 @@ class Run(models.Model):
     wish = models.CharField(max_length=16, blank=True)
     wish_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
     wish_at = models.DateTimeField(null=True)
+    makes_way_for = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, related_name="made_way_by")
 
     end_reason = models.CharField(max_length=24, blank=True)
     exit_code = models.IntegerField(null=True)
@@ -402,7 +459,8 @@ class Allocation(models.Model):
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="allocations")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="allocations")
     team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="allocations")
-    gpus = models.PositiveIntegerField()
+    gpus = models.PositiveIntegerField()  # of which it holds at least a share
+    gpu_milli = models.PositiveIntegerField(default=0)  # what it holds of them altogether, in thousandths
     millicpus = models.PositiveIntegerField()
     memory_mib = models.PositiveIntegerField()
     created_at = models.DateTimeField(default=timezone.now)
@@ -440,6 +498,41 @@ class AllocationSlot(models.Model):
 
     def __str__(self) -> str:
         return f"slot {self.slot} of GPU {self.gpu_id}"
+
+
+class Estimate(models.Model):
+    """When a job was told that it would start, and when it did: what the hit rate is worked out from."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="estimates")
+    made_at = models.DateTimeField(default=timezone.now)
+    earliest = models.DateTimeField()
+    latest = models.DateTimeField(null=True)  # None: nobody could say
+    started_at = models.DateTimeField(null=True)  # None: it waits still, or was cancelled
+
+    class Meta:
+        indexes = [models.Index(fields=["started_at"], name="estimate_started")]
+        verbose_name = _("estimate")
+        verbose_name_plural = _("estimates")
+
+    def __str__(self) -> str:
+        return f"start of job {self.job_id}, said at {self.made_at:%Y-%m-%d %H:%M}"
+
+
+class UsageDay(models.Model):
+    """GPU-seconds of one member in one team on one closed day (UTC): a sum of allocations, rebuildable from them."""
+
+    day = models.DateField()
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="+")
+    gpu_seconds = models.FloatField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["day", "user", "team"], name="one_usage_per_day")]
+        verbose_name = _("usage of a day")
+        verbose_name_plural = _("usage of days")
+
+    def __str__(self) -> str:
+        return f"{self.gpu_seconds:.0f} GPU-seconds on {self.day}"
 
 
 class JobEvent(models.Model):

@@ -81,8 +81,8 @@ def management(prefix: str, total: int = 0) -> dict[str, int]:
 
 def test_a_team_gets_members_and_a_quota(admin: Client, alice: User) -> None:
     sent = {
-        "name": "speech", **management("memberships", 1), **management("quota", 1),
-        "memberships-0-user": alice.pk, "memberships-0-role": "lead", "quota-0-gpus": 3,
+        "name": "speech", "shares": 1, "placement": "pack", **management("memberships", 1), **management("quota", 1),
+        "memberships-0-user": alice.pk, "memberships-0-role": "lead", "memberships-0-shares": 1, "quota-0-gpus": 3,
     }  # fmt: skip
     assert admin.post(url("jobs_team", "add"), sent).status_code == 302
     team = Team.objects.get(name="speech")
