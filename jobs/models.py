@@ -279,6 +279,8 @@ class Job(models.Model):
     requeues = models.PositiveSmallIntegerField(default=0)
     wait_reasons = models.JSONField(default=list, blank=True)  # [{code, …numbers}], see jobs.policy.explain
     blocked_since = models.DateTimeField(null=True, blank=True)  # first in line but for room; starts the T of keeping
+    expected_earliest = models.DateTimeField(null=True, blank=True)  # when it should start; None: nobody can say
+    expected_latest = models.DateTimeField(null=True, blank=True)
     end_reason = models.CharField(max_length=24, blank=True)
     exit_code = models.IntegerField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
@@ -507,15 +509,48 @@ class Estimate(models.Model):
     made_at = models.DateTimeField(default=timezone.now)
     earliest = models.DateTimeField()
     latest = models.DateTimeField(null=True)  # None: nobody could say
-    started_at = models.DateTimeField(null=True)  # None: it waits still, or was cancelled
+    raw_earliest = models.DateTimeField(null=True)  # as planned, before it was corrected by how past ones went
+    raw_latest = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)  # its GPUs were given; None: it waits still, or was cancelled
 
     class Meta:
-        indexes = [models.Index(fields=["started_at"], name="estimate_started")]
+        indexes = [
+            models.Index(fields=["started_at"], name="estimate_started"),
+            models.Index(fields=["job", "-id"], name="estimate_job"),
+        ]
         verbose_name = _("estimate")
         verbose_name_plural = _("estimates")
 
     def __str__(self) -> str:
         return f"start of job {self.job_id}, said at {self.made_at:%Y-%m-%d %H:%M}"
+
+
+class WhatIf(models.Model):
+    """A question of an admin: how long would the jobs of the last days have waited under other rules?"""
+
+    class State(models.TextChoices):
+        ASKED = "asked", _("waits for the scheduler's host")
+        RUNNING = "running", _("is being worked out")
+        DONE = "done", _("done")
+        FAILED = "failed", _("failed")
+
+    asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
+    asked_at = models.DateTimeField(default=timezone.now)
+    days = models.PositiveSmallIntegerField()
+    changes = models.JSONField(default=dict)  # see jobs.whatif.Changes
+    state = models.CharField(max_length=8, choices=State.choices, default=State.ASKED)
+    progress = models.PositiveSmallIntegerField(default=0)  # percent
+    heard_at = models.DateTimeField(null=True)  # who works it out, was last heard of
+    result = models.JSONField(default=dict)  # see jobs.whatif.compare
+    message = models.TextField(blank=True)  # why it failed
+
+    class Meta:
+        ordering = ["-id"]
+        verbose_name = _("what-if")
+        verbose_name_plural = _("what-ifs")
+
+    def __str__(self) -> str:
+        return f"what-if of {self.asked_at:%Y-%m-%d %H:%M}"
 
 
 class UsageDay(models.Model):
