@@ -4,6 +4,37 @@ order → place → keep → explain, put together in `plan`.
 """
 
 from jobs.policy.plan import make_plan
-from jobs.policy.view import Gpu, Node, Placement, Plan, Reason, Reservation, Rules, Snapshot, Waiting
+from jobs.policy.view import (
+    Expected,
+    Gpu,
+    Move,
+    Node,
+    Placement,
+    Plan,
+    Preemption,
+    Reason,
+    Reservation,
+    Rules,
+    Running,
+    Share,
+    Snapshot,
+    Waiting,
+)
 
-__all__ = ["Gpu", "Node", "Placement", "Plan", "Reason", "Reservation", "Rules", "Snapshot", "Waiting", "make_plan"]
+__all__ = [
+    "Expected",
+    "Gpu",
+    "Move",
+    "Node",
+    "Placement",
+    "Plan",
+    "Preemption",
+    "Reason",
+    "Reservation",
+    "Rules",
+    "Running",
+    "Share",
+    "Snapshot",
+    "Waiting",
+    "make_plan",
+]

@@ -70,10 +70,11 @@ class Waiting:
     start_after: datetime | None = None
     held_by: tuple[str, ...] = ()  # "user", "admin"
     blocked_since: datetime | None = None
-    pinned: bool = False  # by an admin: before all others
+    pinned: bool = False  # by an admin, or on its way to other GPUs: before all others
     turn: int = 0  # the owner's own order among their jobs of one class: smaller goes first
     interactive: bool = False
     avoid: frozenset[str] = frozenset()  # UUIDs of GPUs it is being moved away from
+    yields_to: int | None = None  # the waiting job that its last run made way for: not before that one
     likely_seconds: tuple[float, float] | None = None  # how long like jobs ran: a low and a high quantile
 
     @property
@@ -171,6 +172,14 @@ class Preemption:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Move:
+    """A run that is to go on elsewhere so that a job can start in its place."""
+
+    run: int
+    job: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Expected:
     """When a waiting job should start; `latest` None: nobody can say."""
 
@@ -188,4 +197,5 @@ class Plan:
     order: tuple[int, ...] = ()  # of all waiting jobs, as they were looked at
     reservations: tuple[Reservation, ...] = ()
     preemptions: tuple[Preemption, ...] = ()
+    moves: tuple[Move, ...] = ()
     expected: dict[int, Expected] = field(default_factory=dict)
