@@ -5,7 +5,8 @@ Kinds are told apart: no such GPU, too large for every host, all busy, kept for 
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from jobs.policy.ledger import Account, Ledger, suits
+from jobs.policy.account import Account
+from jobs.policy.ledger import Ledger, suits
 from jobs.policy.view import Reason, Snapshot, Waiting
 from jobs.quotas import Limits, Usage, never, start
 

@@ -1,29 +1,81 @@
-"""The account of one pass: what is free on each node, less what this pass has given away. Pure."""
+"""The account of one node in one pass: what is free there, less what this pass has given away. Pure."""
 
-from jobs.policy.view import Gpu, Node, Snapshot, Waiting
-from jobs.quotas import Usage
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from jobs.policy import neighbours
+from jobs.policy.view import WHOLE, Gpu, Node, Running, Waiting
 
 
 def suits(gpu: Gpu, job: Waiting) -> bool:
-    """Whether the GPU is of the model and memory asked for. Unknown memory suits only who asks for none."""
-    if job.gpu_model and gpu.model != job.gpu_model:
+    """Whether the GPU is of the kind asked for. Unknown memory suits only who asks for none."""
+    if gpu.profile != job.gpu_profile or gpu.uuid in job.avoid:
+        return False
+    if job.gpu_model and gpu.model not in job.gpu_model.split("|"):
         return False
     return not job.gpu_memory_mib or (gpu.memory_mib is not None and gpu.memory_mib >= job.gpu_memory_mib)
 
 
+def shares(job: Waiting) -> bool:
+    """Whether the job asks for a share of one GPU rather than for whole ones."""
+    return job.gpus == 1 and job.gpu_milli < WHOLE
+
+
+def slots_of(job: Waiting, gpu: Gpu) -> int:
+    """How many slots of the GPU the job takes, if it gets it: its share rounded up, else all."""
+    return -(-job.gpu_milli * gpu.slots // WHOLE) if shares(job) else gpu.slots
+
+
+def least(job: Waiting) -> int:
+    """The fewest GPUs the job starts with."""
+    return job.gpus if job.least_gpus is None else min(job.least_gpus, job.gpus)
+
+
+@dataclass(kw_only=True)
+class Kept:
+    """A node kept for a job that will start there; `left` is what the node has beside that job from then on.
+
+    Others may take what is in `left`, and, where they end within `seconds`, whatever is free till then.
+    """
+
+    job: Waiting
+    left: "Ledger"
+    seconds: float | None = None  # until it starts at the latest; None: nobody can say
+
+
 class Ledger:
-    """One node in one pass."""
+    """One node in one pass. Free CPUs and memory may be below zero, where the host's reserve has grown."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.millicpus = node.millicpus - node.used_millicpus
         self.memory_mib = node.memory_mib - node.used_memory_mib
-        self.gpus = [gpu for gpu in node.gpus if not gpu.taken and gpu.unavailable is None]
-        self.kept_for: Waiting | None = None
+        self.free = [0 if gpu.unavailable else max(gpu.slots - gpu.used_slots, 0) for gpu in node.gpus]
+        self.kept: Kept | None = None
+
+    @property
+    def kept_for(self) -> Waiting | None:
+        return self.kept.job if self.kept else None
+
+    def copy(self) -> Self:
+        """What is free, and nothing kept."""
+        other = type(self).__new__(type(self))
+        other.node, other.millicpus, other.memory_mib = self.node, self.millicpus, self.memory_mib
+        other.free, other.kept = self.free.copy(), None
+        return other
 
     def suiting(self, job: Waiting) -> list[Gpu]:
-        """The free GPUs that the job could have, in PCI order."""
-        return [gpu for gpu in self.gpus if suits(gpu, job)]
+        """The GPUs with room for the job, in PCI order, whatever is kept."""
+        return [self.node.gpus[place] for place in self._places(job)]
+
+    def _places(self, job: Waiting) -> list[int]:
+        if not job.gpus:
+            return []
+        return [
+            place for place, (gpu, free) in enumerate(zip(self.node.gpus, self.free, strict=True))
+            if free and free >= slots_of(job, gpu) and suits(gpu, job)
+        ]  # fmt: skip
 
     def fits(self, job: Waiting) -> bool:
         """Whether the job could start here now, all or nothing, without touching what is kept for another."""
@@ -32,44 +84,72 @@ class Ledger:
     def _has_room(self, job: Waiting) -> bool:
         if job.millicpus > self.millicpus or job.memory_mib > self.memory_mib:
             return False
-        return not job.gpus or len(self.suiting(job)) >= job.gpus
+        if not job.labels <= self.node.labels:
+            return False
+        return not job.gpus or len(self._places(job)) >= least(job)
 
     def hurts_kept(self, job: Waiting) -> bool:
         """Whether the job would take something that the node is kept for: only what is left over may go."""
-        kept = self.kept_for
-        if kept is None or kept.id == job.id:
+        left = self._not_kept(job)
+        if left is None:
             return False
-        if job.millicpus > self.millicpus - kept.millicpus or job.memory_mib > self.memory_mib - kept.memory_mib:
+        if job.millicpus > left.millicpus or job.memory_mib > left.memory_mib:
             return True
-        spare = len(self.suiting(kept)) - kept.gpus
-        return bool(job.gpus) and self._wanted_by_kept(job, kept) > max(spare, 0)
+        return bool(job.gpus) and len(self._open_places(job)) < least(job)
 
-    def _wanted_by_kept(self, job: Waiting, kept: Waiting) -> int:
-        """How many GPUs suiting the kept job this one would have to take."""
-        others = sum(1 for gpu in self.suiting(job) if not suits(gpu, kept))
-        return max(job.gpus - others, 0)
+    def _not_kept(self, job: Waiting) -> "Ledger | None":
+        """What bounds the job beside what is free now; None: nothing does."""
+        kept = self.kept
+        if kept is None or kept.job.id == job.id:
+            return None
+        in_time = kept.seconds is not None and job.limit_seconds is not None and job.limit_seconds <= kept.seconds
+        return None if in_time else kept.left
+
+    def _open_places(self, job: Waiting) -> list[int]:
+        """Where the GPUs are that the job may have now without touching what is kept."""
+        left = self._not_kept(job)
+        here = self._places(job)
+        return here if left is None else sorted(set(here) & set(left._places(job)))
+
+    def choice(self, job: Waiting) -> tuple[Gpu, ...]:
+        """The GPUs that the job would get, the best neighbours there are. The caller has asked `fits`."""
+        gpus = [self.node.gpus[place] for place in self._open_places(job)]
+        if shares(job):
+            return (min(gpus, key=lambda gpu: (gpu.memory_mib or 0, self.free[self._place(gpu)], gpu.index)),)
+        return tuple(neighbours.closest(gpus, min(job.gpus, len(gpus))))
+
+    def _place(self, gpu: Gpu) -> int:
+        return next(place for place, other in enumerate(self.node.gpus) if other is gpu)
 
     def take(self, job: Waiting) -> tuple[Gpu, ...]:
-        """Give the job its share of the node. The caller has asked `fits`."""
-        kept = self.kept_for
-        choice = sorted(
-            self.suiting(job),
-            key=lambda g: (kept is not None and suits(g, kept), g.memory_mib or 0, g.index),
-        )[: job.gpus]
-        self.gpus = [gpu for gpu in self.gpus if gpu not in choice]
+        """Give the job its share of the node; of an elastic one, the length tells how many. `fits` was asked."""
+        left, gpus = self._not_kept(job), self.choice(job)
+        self._charge(job, gpus)
+        if left is not None:
+            left._charge(job, gpus)
+        if self.kept is not None and self.kept.job.id == job.id:
+            self.kept = None
+        return gpus
+
+    def _charge(self, job: Waiting, gpus: Iterable[Gpu]) -> None:
+        for gpu in gpus:
+            self.free[self._place(gpu)] -= slots_of(job, gpu)
         self.millicpus -= job.millicpus
         self.memory_mib -= job.memory_mib
-        return tuple(choice)
 
+    def release(self, run: Running) -> None:
+        """What the run holds comes back, except on GPUs that are unavailable whoever holds them."""
+        for place, gpu in enumerate(self.node.gpus):
+            if gpu.unavailable is None and gpu.uuid in run.slots:
+                self.free[place] = min(self.free[place] + run.slots[gpu.uuid], gpu.slots)
+        self.millicpus += run.millicpus
+        self.memory_mib += run.memory_mib
 
-class Account:
-    """All nodes, and what users and teams hold, in one pass."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.nodes = [Ledger(node) for node in snapshot.nodes]
-        self.users = dict(snapshot.user_usage)
-        self.teams = dict(snapshot.team_usage)
-
-    def charge(self, job: Waiting) -> None:
-        self.users[job.user] = self.users.get(job.user, Usage()).plus(job)
-        self.teams[job.team] = self.teams.get(job.team, Usage()).plus(job)
+    def keep(self, job: Waiting, *, seconds: float | None = None, runs: Iterable[Running] = ()) -> None:
+        """Keep the node for a job that starts here within `seconds`, once `runs` have ended."""
+        left, now = self.copy(), set(self._places(job))
+        for run in runs:
+            left.release(run)
+        late_first = sorted(left._places(job), key=lambda place: place in now)  # others may have those free now
+        left._charge(job, [self.node.gpus[place] for place in late_first[: job.gpus]])
+        self.kept = Kept(job=job, left=left, seconds=seconds)

@@ -2,28 +2,35 @@
 
 from collections.abc import Iterable
 
-from jobs.policy.ledger import Ledger, suits
+from jobs.policy.fleet import Fleet
+from jobs.policy.ledger import Ledger, least, slots_of, suits
+from jobs.policy.neighbours import torn
 from jobs.policy.view import Waiting
 
-
-def choose(job: Waiting, ledgers: Iterable[Ledger]) -> Ledger | None:
-    """The node to start on: packed, so that whole hosts stay whole; None when it fits nowhere now."""
-    candidates = [ledger for ledger in ledgers if ledger.fits(job)]
-    return min(candidates, key=lambda ledger: score(job, ledger), default=None)
+Score = tuple[object, ...]
 
 
-def score(job: Waiting, ledger: Ledger) -> tuple[int, int, int, int, str]:
-    """Smallest is best: spares GPUs that the job has no use for, then fills the fullest node that still fits."""
-    suiting = ledger.suiting(job)
-    unsuiting = len(ledger.gpus) - len(suiting)
-    gpus_left = len(suiting) - job.gpus
-    overkill = max((gpu.memory_mib or 0 for gpu in suiting[: job.gpus]), default=0)
-    return overkill, gpus_left + unsuiting, ledger.memory_mib, ledger.millicpus, ledger.node.name
+def choose(job: Waiting, fleet: Fleet) -> Ledger | None:
+    """The node to start on; None when the job fits nowhere now."""
+    spread = job.team in fleet.spread
+    return min(fleet.fitting(job), key=lambda ledger: score(job, ledger, spread=spread), default=None)
+
+
+def score(job: Waiting, ledger: Ledger, *, spread: bool = False) -> Score:
+    """Smallest is best: most GPUs of those an elastic job could use, close together, none better than needed.
+
+    Then packed: the fullest node, so that whole hosts stay whole; or spread: the emptiest.
+    """
+    gpus = ledger.choice(job)
+    overkill = max((gpu.memory_mib or 0 for gpu in gpus), default=0)
+    slots = sum(ledger.free) - sum(slots_of(job, gpu) for gpu in gpus)
+    room = (slots, ledger.memory_mib, ledger.millicpus)
+    return job.gpus - len(gpus), torn(gpus), overkill, tuple(-n for n in room) if spread else room, ledger.node.name
 
 
 def choose_to_keep(job: Waiting, ledgers: Iterable[Ledger]) -> Ledger | None:
     """The node whose freed resources are kept for a job blocked for long: the one nearest to fitting it."""
-    candidates = [ledger for ledger in ledgers if ledger.kept_for is None and could_ever_fit(job, ledger)]
+    candidates = [ledger for ledger in ledgers if ledger.kept is None and could_ever_fit(job, ledger)]
     return max(candidates, key=lambda ledger: _nearness(job, ledger), default=None)
 
 
@@ -41,4 +48,6 @@ def could_ever_fit(job: Waiting, ledger: Ledger) -> bool:
     node = ledger.node
     if node.closed is not None or job.millicpus > node.millicpus or job.memory_mib > node.memory_mib:
         return False
-    return sum(1 for gpu in node.gpus if gpu.unavailable is None and suits(gpu, job)) >= job.gpus
+    if not job.labels <= node.labels:
+        return False
+    return sum(1 for gpu in node.gpus if gpu.unavailable is None and suits(gpu, job)) >= least(job)

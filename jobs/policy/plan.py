@@ -7,7 +7,7 @@ pass, but once it has been blocked for `Rules.reserve_after`, a node's freed res
 from datetime import timedelta
 
 from jobs.policy import explain, order, place
-from jobs.policy.ledger import Account
+from jobs.policy.account import Account
 from jobs.policy.view import Placement, Plan, Reason, Reservation, Snapshot, Waiting
 
 
@@ -36,9 +36,9 @@ class _Pass:
 
     def _look_at(self, job: Waiting) -> None:
         gates = explain.gates(job, self.snapshot, self.account)
-        node = None if gates or job.shape in self.no_room else place.choose(job, self.account.nodes)
+        node = None if gates or job.shape in self.no_room else place.choose(job, self.account.fleet)
         if node is not None:
-            gpus = node.take(job)
+            gpus = self.account.fleet.take(node, job)
             self.account.charge(job)
             self.placements.append(
                 Placement(job=job.id, node=node.node.name, gpu_uuids=tuple(gpu.uuid for gpu in gpus))
@@ -66,5 +66,5 @@ class _Pass:
             return
         node = place.choose_to_keep(job, self.account.nodes)
         if node is not None:
-            node.kept_for = job
+            self.account.fleet.keep(node, job)
             self.no_room.clear()
