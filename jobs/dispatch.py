@@ -125,8 +125,9 @@ def _place(placement: Placement) -> Run | None:
         job=job, node=node, placed_at=now, number=(job.runs.aggregate(n=Max("number"))["n"] or 0) + 1
     )
     allocation = Allocation.objects.create(
-        run=run, node=node, user_id=job.owner_id, team_id=job.team_id, gpus=job.gpus, millicpus=job.millicpus,
-        memory_mib=job.memory_mib, created_at=now,
+        run=run, node=node, user_id=job.owner_id, team_id=job.team_id, gpus=job.gpus,
+        gpu_milli=quotas.milli(job.gpus, job.gpu_milli), millicpus=job.millicpus, memory_mib=job.memory_mib,
+        created_at=now,
     )  # fmt: skip
     AllocationSlot.objects.bulk_create(
         AllocationSlot(allocation=allocation, gpu=gpu, slot=slot) for gpu in gpus for slot in range(gpu.slots)

@@ -28,7 +28,7 @@ def beside(user: User, limits: Limits) -> dict[str, str]:
 def _gpus(limits: Limits, used: Usage) -> str:
     parts = []
     if limits.gpus is not None:
-        text = _("You may use up to %(limit)s; %(used)d in use.")
+        text = _("You may use up to %(limit)s; %(used)s in use.")
         parts.append(text % {"limit": wording.gpus(limits.gpus), "used": used.gpus})
     if limits.job_gpus is not None and limits.job_gpus != limits.gpus:
         parts.append(_("At most %(limit)s in one job.") % {"limit": wording.gpus(limits.job_gpus)})

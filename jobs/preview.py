@@ -41,5 +41,5 @@ def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
         rest = tuple(reason for reason in reasons if reason["code"] not in refused)
         return Preview(verdict="never", reasons=rest, refusals=refusals)
     ahead = {p.job for p in plan.placements}
-    still = [w.id for w in order.in_order(picture.waiting) if w.id not in ahead and not w.held_by]
+    still = [w.id for w in order.in_order(picture) if w.id not in ahead and not w.held_by]
     return Preview(verdict="waits", reasons=reasons, position=still.index(0) + 1)

@@ -1,15 +1,17 @@
 """Quotas as vectors: what is asked, what is used, what is allowed. Pure.
 
 Refusals come all at once, with numbers, and tell "never" (more than the limit itself) from "not now"
-(the limit is in use). Memory in MiB, CPUs in thousandths, times in seconds, budget in GPU-seconds.
+(the limit is in use). Memory in MiB, CPUs in thousandths, times in seconds, budget in GPU-seconds. What is used of
+GPUs is counted in thousandths, since GPUs are shared; refusals tell GPUs, as people do.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Scope = Literal["user", "team"]
-BUDGET_DAYS = 30
+BUDGET_DAYS = 30  # of a window that nobody has set
+WHOLE = 1000  # a whole GPU, in thousandths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,34 +21,23 @@ class Limits:
     scope: Scope
     name: str  # of the user or team
     gpus: int | None = None
+    gpus_by_model: Mapping[str, int] = field(default_factory=dict)
+    guaranteed_gpus: int | None = None  # of a team: what it holds beyond is borrowed; None counts as 0
     millicpus: int | None = None
     memory_mib: int | None = None
     running_jobs: int | None = None
     queued_jobs: int | None = None
+    interactive_jobs: int | None = None  # that run
     gpu_seconds: int | None = None
+    gpu_seconds_soft: int | None = None  # beyond it, jobs start after all that are within theirs
+    window_days: int = BUDGET_DAYS  # of both budgets: the last so many days
     job_gpus: int | None = None
     limit_seconds: int | None = None
     priority: int | None = None
 
-
-@dataclass(frozen=True, kw_only=True)
-class Usage:
-    """What one level holds now: live allocations, waiting jobs, and GPU-seconds used in the window and promised."""
-
-    gpus: int = 0
-    millicpus: int = 0
-    memory_mib: int = 0
-    running_jobs: int = 0
-    queued_jobs: int = 0
-    gpu_seconds: int = 0  # used in the last 30 days, and what live runs may still use up to their limits
-
-    def plus(self, ask: "Ask", *, runs: bool = True, waits: bool = False) -> "Usage":
-        """The usage with all that `ask` takes, counted as a job that runs, or that waits, or as neither."""
-        return Usage(
-            gpus=self.gpus + ask.gpus, millicpus=self.millicpus + ask.millicpus,
-            memory_mib=self.memory_mib + ask.memory_mib, running_jobs=self.running_jobs + runs,
-            queued_jobs=self.queued_jobs + waits, gpu_seconds=self.gpu_seconds + ask.gpus * (ask.limit_seconds or 0),
-        )  # fmt: skip
+    @property
+    def has_budget(self) -> bool:
+        return self.gpu_seconds is not None or self.gpu_seconds_soft is not None
 
 
 class Ask(Protocol):
@@ -55,6 +46,12 @@ class Ask(Protocol):
     @property
     def gpus(self) -> int: ...
     @property
+    def least_gpus(self) -> int | None: ...
+    @property
+    def gpu_milli(self) -> int: ...
+    @property
+    def gpu_model(self) -> str: ...
+    @property
     def millicpus(self) -> int: ...
     @property
     def memory_mib(self) -> int: ...
@@ -62,31 +59,91 @@ class Ask(Protocol):
     def limit_seconds(self) -> int | None: ...
     @property
     def priority(self) -> int: ...
+    @property
+    def interactive(self) -> bool: ...
+
+
+def milli(gpus: int, gpu_milli: int) -> int:
+    """What so many GPUs are in thousandths: `gpu_milli` is the share of a lone one."""
+    return gpu_milli if gpus == 1 else gpus * WHOLE
+
+
+def least_milli(ask: Ask) -> int:
+    """The fewest GPUs that the job can start with, in thousandths."""
+    return milli(ask.gpus if ask.least_gpus is None else ask.least_gpus, ask.gpu_milli)
+
+
+def models_of(ask: Ask) -> tuple[str, ...]:
+    """The GPU models that would do; none for any."""
+    return tuple(ask.gpu_model.split("|")) if ask.gpu_model else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What one level holds now: live allocations, waiting jobs, and GPU-seconds used in the window and promised."""
+
+    gpu_milli: int = 0
+    milli_by_model: Mapping[str, int] = field(default_factory=dict)
+    millicpus: int = 0
+    memory_mib: int = 0
+    running_jobs: int = 0
+    queued_jobs: int = 0
+    interactive_jobs: int = 0  # that run
+    gpu_seconds: int = 0  # used in the window, and what live runs may still use up to their limits
+
+    @property
+    def gpus(self) -> float:
+        return in_gpus(self.gpu_milli)
+
+    def plus(
+        self, ask: Ask, *, runs: bool = True, waits: bool = False, gpus: int | None = None, model: str = ""
+    ) -> "Usage":
+        """The usage with all that `ask` takes, counted as a job that runs, or that waits, or as neither.
+
+        `gpus` is what an elastic job takes, `model` that of the GPUs where the job leaves a choice.
+        """
+        taken = milli(ask.gpus if gpus is None else gpus, ask.gpu_milli)
+        models = models_of(ask)
+        model = model or (models[0] if len(models) == 1 else "")
+        by_model = dict(self.milli_by_model)
+        if taken and model:
+            by_model[model] = by_model.get(model, 0) + taken
+        return Usage(
+            gpu_milli=self.gpu_milli + taken, milli_by_model=by_model, millicpus=self.millicpus + ask.millicpus,
+            memory_mib=self.memory_mib + ask.memory_mib, running_jobs=self.running_jobs + runs,
+            queued_jobs=self.queued_jobs + waits, interactive_jobs=self.interactive_jobs + (runs and ask.interactive),
+            gpu_seconds=self.gpu_seconds + taken * (ask.limit_seconds or 0) // WHOLE,
+        )  # fmt: skip
+
+
+def in_gpus(thousandths: int) -> float:
+    """Thousandths as GPUs: a whole number where it is one."""
+    return thousandths // WHOLE if thousandths % WHOLE == 0 else thousandths / WHOLE
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """Why a request passes a quota: `nearest` is the largest value of `field` that would pass, None when none would."""
+    """Why a request passes a quota: `nearest` is the largest value of `field` that would pass, None when none would.
+
+    The field `gpu_milli` is a share of one GPU, and its nearest in thousandths; GPUs otherwise are in GPUs.
+    """
 
     code: str
     field: str
     scope: Scope
     name: str
-    asked: int | None
+    asked: float | None
     limit: int
-    used: int = 0
+    used: float = 0
     nearest: int | None = None
+    model: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
+        return {name: value for name, value in vars(self).items() if name != "model" or value}
 
 
-# (code, field of Limits and Usage, field of the form)
-_CONCURRENT = (
-    ("QUOTA_GPUS", "gpus"),
-    ("QUOTA_CPUS", "millicpus"),
-    ("QUOTA_MEMORY", "memory_mib"),
-)
+# (code, field of Limits, of Usage and of the form)
+_CONCURRENT = (("QUOTA_CPUS", "millicpus"), ("QUOTA_MEMORY", "memory_mib"))
 
 
 def never(ask: Ask, *levels: Limits) -> list[Refusal]:
@@ -95,84 +152,142 @@ def never(ask: Ask, *levels: Limits) -> list[Refusal]:
 
 
 def _never(ask: Ask, limits: Limits) -> Iterator[Refusal]:
-    most_gpus = min((n for n in (limits.gpus, limits.job_gpus) if n is not None), default=None)
-    if most_gpus is not None and ask.gpus > most_gpus:
-        code = "LARGEST_JOB" if most_gpus == limits.job_gpus else "QUOTA_GPUS"
-        yield _refusal(code, "gpus", limits, ask.gpus, most_gpus)
-    for code, name in _CONCURRENT[1:]:
+    yield from _gpus_never(ask, limits)
+    for code, name in _CONCURRENT:
         limit = getattr(limits, name)
         if limit is not None and getattr(ask, name) > limit:
-            yield _refusal(code, name, limits, getattr(ask, name), limit)
+            yield _above(code, name, limits, getattr(ask, name), limit)
     if limits.limit_seconds is not None and (ask.limit_seconds is None or ask.limit_seconds > limits.limit_seconds):
-        yield _refusal("LONGEST_LIMIT", "limit_seconds", limits, ask.limit_seconds, limits.limit_seconds)
+        yield _above("LONGEST_LIMIT", "limit_seconds", limits, ask.limit_seconds, limits.limit_seconds)
     if limits.priority is not None and ask.priority > limits.priority:
-        yield _refusal("HIGHEST_PRIORITY", "priority", limits, ask.priority, limits.priority)
+        yield _above("HIGHEST_PRIORITY", "priority", limits, ask.priority, limits.priority)
     if limits.running_jobs == 0:
-        yield Refusal(code="QUOTA_RUNNING", field="", scope=limits.scope, name=limits.name, asked=1, limit=0)
+        yield _count("QUOTA_RUNNING", limits, 0, 0)
+    if ask.interactive and limits.interactive_jobs == 0:
+        yield _count("QUOTA_INTERACTIVE", limits, 0, 0)
     yield from _budget_never(ask, limits)
 
 
+def _gpus_never(ask: Ask, limits: Limits) -> Iterator[Refusal]:
+    asked = least_milli(ask)
+    most = min((n for n in (limits.gpus, limits.job_gpus) if n is not None), default=None)
+    if most is not None and asked > most * WHOLE:
+        code = "LARGEST_JOB" if most == limits.job_gpus else "QUOTA_GPUS"
+        yield _gpus(code, ask, limits, most, 0)
+    if asked and limits.gpus_by_model and ask.gpu_model:
+        models = models_of(ask)
+        best = max(models, key=lambda model: limits.gpus_by_model.get(model, asked))
+        if asked > limits.gpus_by_model.get(best, asked) * WHOLE:
+            yield _gpus("QUOTA_MODEL", ask, limits, limits.gpus_by_model[best], 0, best)
+
+
 def _budget_never(ask: Ask, limits: Limits) -> Iterator[Refusal]:
-    if limits.gpu_seconds is None or ask.gpus == 0:
+    taken = least_milli(ask)
+    if limits.gpu_seconds is None or not taken:
         return
-    if ask.limit_seconds is None or ask.gpus * ask.limit_seconds > limits.gpu_seconds:
-        asked = None if ask.limit_seconds is None else ask.gpus * ask.limit_seconds
+    if ask.limit_seconds is None or taken * ask.limit_seconds > limits.gpu_seconds * WHOLE:
+        asked = None if ask.limit_seconds is None else taken * ask.limit_seconds // WHOLE
         yield Refusal(
             code="BUDGET_SIZE", field="limit_seconds", scope=limits.scope, name=limits.name, asked=asked,
-            limit=limits.gpu_seconds, nearest=limits.gpu_seconds // ask.gpus or None,
+            limit=limits.gpu_seconds, nearest=limits.gpu_seconds * WHOLE // taken or None,
         )  # fmt: skip
 
 
-def _refusal(code: str, field: str, limits: Limits, asked: int | None, limit: int) -> Refusal:
+def _above(code: str, field: str, limits: Limits, asked: int | None, limit: int) -> Refusal:
     return Refusal(
         code=code, field=field, scope=limits.scope, name=limits.name, asked=asked, limit=limit, nearest=limit
     )
 
 
+def _count(code: str, limits: Limits, limit: int, used: int) -> Refusal:
+    """One more job than may be."""
+    return Refusal(code=code, field="", scope=limits.scope, name=limits.name, asked=1, limit=limit, used=used)
+
+
+def _gpus(code: str, ask: Ask, limits: Limits, limit: int, used: int, model: str = "") -> Refusal:
+    """GPUs above `limit` when `used` thousandths are in use."""
+    asked, left = least_milli(ask), max(limit * WHOLE - used, 0)
+    shared = 0 < asked < WHOLE
+    return Refusal(
+        code=code, field="gpu_milli" if shared else "gpus", scope=limits.scope, name=limits.name, model=model,
+        asked=in_gpus(asked), limit=limit, used=in_gpus(used), nearest=(left if shared else left // WHOLE) or None,
+    )  # fmt: skip
+
+
 def admit(*levels: tuple[Limits, Usage]) -> list[Refusal]:
     """Refusals of one more waiting job: the queue itself is full."""
     return [
-        Refusal(
-            code="QUOTA_QUEUED",
-            field="",
-            scope=limits.scope,
-            name=limits.name,
-            asked=1,
-            limit=limits.queued_jobs,
-            used=usage.queued_jobs,
-        )
+        _count("QUOTA_QUEUED", limits, limits.queued_jobs, usage.queued_jobs)
         for limits, usage in levels
         if limits.queued_jobs is not None and usage.queued_jobs >= limits.queued_jobs
     ]
 
 
-def start(ask: Ask, *levels: tuple[Limits, Usage]) -> list[Refusal]:
-    """Refusals of starting now: limits in use, to be waited for. `never` is not repeated here."""
-    return [refusal for limits, usage in levels for refusal in _start(ask, limits, usage)]
+def start(ask: Ask, *levels: tuple[Limits, Usage], models: Collection[str] = ()) -> list[Refusal]:
+    """Refusals of starting now: limits in use, to be waited for. `never` is not repeated here.
+
+    `models` are those that the hosts have, for a job that takes any.
+    """
+    refusals = [refusal for limits, usage in levels for refusal in _start(ask, limits, usage)]
+    closed = closed_models(ask, *levels, models=models)
+    if closed and closed.keys() >= set(models_of(ask) or models):
+        refusals.insert(0, next(iter(closed.values())))
+    return refusals
+
+
+def closed_models(
+    ask: Ask, *levels: tuple[Limits, Usage], models: Collection[str] = ()
+) -> dict[str, Refusal]:  # fmt: skip
+    """The models among those that would do (all of `models` where any would) that a level has no more of now."""
+    found: dict[str, Refusal] = {}
+    asked = least_milli(ask)
+    for limits, usage in levels:
+        for model in (models_of(ask) or models) if limits.gpus_by_model and asked else ():
+            most, used = limits.gpus_by_model.get(model), usage.milli_by_model.get(model, 0)
+            if most is not None and used + asked > most * WHOLE:
+                found.setdefault(model, _gpus("QUOTA_MODEL", ask, limits, most, used, model))
+    return found
+
+
+def most_gpus(ask: Ask, *levels: tuple[Limits, Usage]) -> int:
+    """How many GPUs an elastic job may have now by all levels; models are `closed_models`' concern."""
+    most = ask.gpus
+    for limits, usage in levels:
+        if limits.job_gpus is not None:
+            most = min(most, limits.job_gpus)
+        if limits.gpus is not None:
+            most = min(most, (limits.gpus * WHOLE - usage.gpu_milli) // WHOLE)
+        if limits.gpu_seconds is not None and ask.limit_seconds:
+            most = min(most, (limits.gpu_seconds - usage.gpu_seconds) // ask.limit_seconds)
+    return max(most, 0)
 
 
 def _start(ask: Ask, limits: Limits, usage: Usage) -> Iterator[Refusal]:
+    asked = least_milli(ask)
+    if limits.gpus is not None and asked and usage.gpu_milli + asked > limits.gpus * WHOLE:
+        yield _gpus("QUOTA_GPUS", ask, limits, limits.gpus, usage.gpu_milli)
     for code, name in _CONCURRENT:
-        limit, used, asked = getattr(limits, name), getattr(usage, name), getattr(ask, name)
-        if limit is not None and asked and used + asked > limit:
+        limit, used, wanted = getattr(limits, name), getattr(usage, name), getattr(ask, name)
+        if limit is not None and wanted and used + wanted > limit:
             yield Refusal(
-                code=code, field=name, scope=limits.scope, name=limits.name, asked=asked, limit=limit, used=used,
+                code=code, field=name, scope=limits.scope, name=limits.name, asked=wanted, limit=limit, used=used,
                 nearest=max(limit - used, 0) or None,
             )  # fmt: skip
     if limits.running_jobs is not None and usage.running_jobs >= limits.running_jobs:
-        yield Refusal(
-            code="QUOTA_RUNNING", field="", scope=limits.scope, name=limits.name, asked=1,
-            limit=limits.running_jobs, used=usage.running_jobs,
-        )  # fmt: skip
+        yield _count("QUOTA_RUNNING", limits, limits.running_jobs, usage.running_jobs)
+    most = limits.interactive_jobs
+    if ask.interactive and most is not None and usage.interactive_jobs >= most:
+        yield _count("QUOTA_INTERACTIVE", limits, most, usage.interactive_jobs)
     yield from _budget_now(ask, limits, usage)
 
 
 def _budget_now(ask: Ask, limits: Limits, usage: Usage) -> Iterator[Refusal]:
-    if limits.gpu_seconds is None or not ask.gpus or ask.limit_seconds is None:
+    taken = least_milli(ask)
+    if limits.gpu_seconds is None or not taken or ask.limit_seconds is None:
         return
-    asked, left = ask.gpus * ask.limit_seconds, limits.gpu_seconds - usage.gpu_seconds
+    asked, left = taken * ask.limit_seconds // WHOLE, limits.gpu_seconds - usage.gpu_seconds
     if asked > left:
         yield Refusal(
             code="BUDGET_USED", field="limit_seconds", scope=limits.scope, name=limits.name, asked=asked,
-            limit=limits.gpu_seconds, used=usage.gpu_seconds, nearest=max(left // ask.gpus, 0) or None,
+            limit=limits.gpu_seconds, used=usage.gpu_seconds, nearest=max(left * WHOLE // taken, 0) or None,
         )  # fmt: skip

@@ -48,12 +48,15 @@ class JobRequest:
     gpus: int = 0
     gpu_model: str = ""
     gpu_memory_mib: int = 0
+    gpu_milli: int = 1000  # the share of its one GPU, in thousandths
+    least_gpus: int | None = None  # elastic: starts with as few; None: it is not
     millicpus: int = 1000
     memory_mib: int = 1024
     shm_mib: int = 512
     limit_seconds: int | None = 24 * 3600
     grace_seconds: int = 30
     priority: int = 1
+    interactive: bool = False
     environment: tuple[tuple[str, str], ...] = ()  # in the order of the rows; also those of secrets
     secret_names: frozenset[str] = frozenset()  # which of `environment` are secret
     mounts: tuple[int, ...] = ()  # primary keys

@@ -13,7 +13,8 @@ from jobs.quotas import BUDGET_DAYS, Limits, Scope, Usage
 from jobs.states import JobState
 
 QUOTA_FIELDS = (
-    "gpus", "millicpus", "memory_mib", "running_jobs", "queued_jobs", "job_gpus", "limit_seconds", "priority",
+    "gpus", "guaranteed_gpus", "millicpus", "memory_mib", "running_jobs", "queued_jobs", "interactive_jobs", "job_gpus",
+    "limit_seconds", "priority",
 )  # fmt: skip
 
 
@@ -38,11 +39,16 @@ def _limits(scope: Scope, name: str, rows: list[Quota | None]) -> Limits:
         values = (getattr(row, field) for row in rows if row is not None)
         return next((value for value in values if value is not None), None)
 
-    hours = first("gpu_hours")
+    by_model: dict[str, int] = next((row.gpus_by_model for row in rows if row is not None and row.gpus_by_model), {})
+    vector: dict[str, Any] = {field: first(field) for field in QUOTA_FIELDS}
     return Limits(
-        scope=scope, name=name, gpu_seconds=None if hours is None else hours * 3600,
-        **{field: first(field) for field in QUOTA_FIELDS},
+        scope=scope, name=name, gpus_by_model=by_model, window_days=first("window_days") or BUDGET_DAYS,
+        gpu_seconds=_seconds(first("gpu_hours")), gpu_seconds_soft=_seconds(first("gpu_hours_soft")), **vector,
     )  # fmt: skip
+
+
+def _seconds(hours: int | None) -> int | None:
+    return None if hours is None else hours * 3600
 
 
 class Holding(NamedTuple):
@@ -51,7 +57,7 @@ class Holding(NamedTuple):
     node: int
     user: int
     team: int
-    gpus: int
+    gpu_milli: int
     millicpus: int
     memory_mib: int
 
@@ -87,7 +93,7 @@ def in_use(
 
 def _usage(held: list[Holding], queued: int, seconds: int) -> Usage:
     return Usage(
-        gpus=sum(h.gpus for h in held), millicpus=sum(h.millicpus for h in held),
+        gpu_milli=sum(h.gpu_milli for h in held), millicpus=sum(h.millicpus for h in held),
         memory_mib=sum(h.memory_mib for h in held), running_jobs=len(held), queued_jobs=queued, gpu_seconds=seconds,
     )  # fmt: skip
 

@@ -164,7 +164,7 @@ def test_a_team_quota_holds_back_all_its_members() -> None:
 
 def test_a_job_over_its_quota_blocks_nobody() -> None:
     limits = {1: Limits(scope="user", name="alice", gpus=1)}
-    usage = {1: Usage(gpus=1, running_jobs=1)}
+    usage = {1: Usage(gpu_milli=1000, running_jobs=1)}
     plan = make_plan(
         snapshot(job(1, priority=3), job(2, user=2), user_limits=limits, user_usage=usage, nodes=(node(gpus=1),))
     )

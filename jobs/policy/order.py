@@ -1,15 +1,122 @@
-"""The order of the queue: priority, then age, then the older submission. Pure."""
+"""The order of the queue. Pure.
 
-from collections.abc import Iterable
+Pinned jobs, then by class (priority, lifted by waiting), then those within their soft GPU-hour mark, then by fair
+share, then the longest in the queue. Jobs of one owner in one team and class may change places with each other
+by `turn`, never with anybody else's.
+"""
+
+import heapq
+from collections import defaultdict
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Self
 
-from jobs.policy.view import Waiting
+from jobs.policy import fairtree
+from jobs.policy.view import Rules, Snapshot, Waiting
+from jobs.quotas import Limits, Usage
+
+Key = tuple[bool, int, bool, float, float, datetime, int]
 
 
-def key(job: Waiting) -> tuple[int, datetime, int]:
-    """The sort key: smallest goes first."""
-    return -job.priority, job.queued_at, job.id
+def in_order(snapshot: Snapshot) -> list[Waiting]:
+    """All waiting jobs, first to start first, held ones too, as far as nothing is given away meanwhile."""
+    return list(Queue(snapshot))
 
 
-def in_order(jobs: Iterable[Waiting]) -> list[Waiting]:
-    return sorted(jobs, key=key)
+def effective_class(job: Waiting, now: datetime, rules: Rules) -> int:
+    """The priority, one class up for each `lift_after` that the job has waited since it might start.
+
+    So the wait is bounded: no stream of new jobs stays ahead for ever. Nothing caps the class.
+    """
+    if not rules.lift_after:
+        return job.priority
+    since = max(job.queued_at, job.start_after or job.queued_at)
+    return job.priority + max(int((now - since).total_seconds() // rules.lift_after), 0)
+
+
+class Queue:
+    """The jobs of a snapshot, each once: an iterator that sees at each step what has been charged until then."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._tree = fairtree.tree_of(snapshot)
+        self._marks = _Marks(snapshot)
+        lines: dict[tuple[bool, int, int, int], list[Waiting]] = defaultdict(list)
+        for job in snapshot.waiting:
+            rank = effective_class(job, snapshot.now, snapshot.rules)
+            lines[job.pinned, rank, job.team, job.user].append(job)
+        made = [_Line(pinned, rank, team, user, jobs) for (pinned, rank, team, user), jobs in lines.items()]
+        self._charges = 0
+        self._heap = [(self._key(line), number, line) for number, line in enumerate(made)]
+        heapq.heapify(self._heap)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Waiting:
+        """The first of the lines' heads. Keys only ever grow, so a stale one is mended when it comes to the top."""
+        while self._heap:
+            key, number, line = self._heap[0]
+            if line.charges != self._charges and (fresh := self._key(line)) != key:
+                heapq.heapreplace(self._heap, (fresh, number, line))
+                continue
+            job = line.jobs.pop()
+            line.places.pop()
+            if line.jobs:
+                heapq.heapreplace(self._heap, (self._key(line), number, line))
+            else:
+                heapq.heappop(self._heap)
+            return job
+        raise StopIteration
+
+    def charge(self, job: Waiting, gpus: int | None = None) -> None:
+        """The job starts, with `gpus` where it is elastic: its owner and team stand further back for the rest."""
+        self._charges += 1
+        self._tree.charge(job.team, job.user, fairtree.to_take(job, gpus))
+        self._marks.charge(job, gpus)
+
+    def _key(self, line: "_Line") -> Key:
+        line.charges = self._charges
+        at, pk = line.places[-1]
+        beyond = self._marks.beyond(line.team, line.user)
+        return (not line.pinned, -line.rank, beyond, *self._tree.load(line.team, line.user), at, pk)
+
+
+@dataclass
+class _Line:
+    """Jobs of one owner in one team and class, last one first, and the places in the queue that they have."""
+
+    pinned: bool
+    rank: int
+    team: int
+    user: int
+    jobs: list[Waiting]
+    charges: int = 0  # how many the key in the heap knows of
+
+    def __post_init__(self) -> None:
+        self.places = sorted(((job.queued_at, job.id) for job in self.jobs), reverse=True)
+        self.jobs.sort(key=lambda job: (job.turn, job.queued_at, job.id), reverse=True)
+
+
+class _Marks:
+    """Who has passed a soft GPU-hour mark, their own or the team's."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._users = _left(snapshot.user_limits, snapshot.user_usage)
+        self._teams = _left(snapshot.team_limits, snapshot.team_usage)
+
+    def beyond(self, team: int, user: int) -> bool:
+        return self._users.get(user, 1.0) <= 0 or self._teams.get(team, 1.0) <= 0
+
+    def charge(self, job: Waiting, gpus: int | None) -> None:
+        seconds = job.milli_of(gpus) / 1000 * (job.limit_seconds or 0)
+        for left, pk in ((self._users, job.user), (self._teams, job.team)):
+            if pk in left:
+                left[pk] -= seconds
+
+
+def _left(limits: dict[int, Limits], usage: dict[int, Usage]) -> dict[int, float]:
+    """GPU-seconds that are left until the soft mark of those who have one."""
+    return {
+        pk: limit.gpu_seconds_soft - usage.get(pk, Usage()).gpu_seconds
+        for pk, limit in limits.items() if limit.gpu_seconds_soft is not None
+    }  # fmt: skip

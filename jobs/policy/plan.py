@@ -26,7 +26,7 @@ class _Pass:
         self.no_room: dict[object, tuple[Reason, ...]] = {}  # by shape; a start or a keeping makes it stale
 
     def run(self) -> Plan:
-        for job in order.in_order(self.snapshot.waiting):
+        for job in order.in_order(self.snapshot):
             self._look_at(job)
         kept = [(led.kept_for.id, led.node.name) for led in self.account.nodes if led.kept_for is not None]
         return Plan(

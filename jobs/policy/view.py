@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from jobs.quotas import Limits, Usage
+from jobs import quotas
+from jobs.quotas import Limits, Usage, milli
 
 Reason = dict[str, Any]  # {"code": …, numbers}: a reason to wait, see jobs.wording
-WHOLE = 1000  # a whole GPU, in thousandths
+WHOLE = quotas.WHOLE  # a whole GPU, in thousandths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,10 @@ class Waiting:
     yields_to: int | None = None  # the waiting job that its last run made way for: not before that one
     likely_seconds: tuple[float, float] | None = None  # how long like jobs ran: a low and a high quantile
 
+    def milli_of(self, gpus: int | None = None) -> int:
+        """What the job holds of GPUs once it runs, in thousandths; with `gpus` where it is elastic."""
+        return milli(self.gpus if gpus is None else gpus, self.gpu_milli)
+
     @property
     def shape(self) -> tuple[object, ...]:
         """Jobs of one shape fit in the same places."""
@@ -107,6 +112,14 @@ class Running:
     stopping: bool = False
     makes_way_for: int | None = None  # the job that it was asked to end for
     interactive: bool = False
+    movable: bool = False  # may go on elsewhere, so that another job can start
+    ask: Waiting | None = None  # what its job asked for; of a movable run
+    gpu_milli: int = WHOLE  # the share of its one GPU; whole ones where it has several
+
+    @property
+    def milli(self) -> int:
+        """What it holds of GPUs, in thousandths."""
+        return milli(self.gpus, self.gpu_milli)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +138,7 @@ class Rules:
     lift_after: float | None = None  # a job is lifted by one class each time it has waited so long; None: never
     preempt_lower: bool = False  # whether higher classes may stop preemptible lower ones
     protected_for: float = 600.0  # no run is stopped for another before it ran so long
+    defragment: bool = False  # whether movable runs are moved so that blocked jobs can start
     spread: frozenset[int] = frozenset()  # teams whose jobs are spread over hosts; the others are packed
 
 

@@ -9,8 +9,16 @@ from django.utils.translation import get_language, gettext, ngettext
 from jobs.units import format_cpus, format_memory
 
 
-def gpus(count: int) -> str:
-    return ngettext("%(count)d GPU", "%(count)d GPUs", count) % {"count": count}
+def gpus(count: float) -> str:
+    """A number of GPUs: "1 GPU", "4 GPUs", "0.46 GPUs"."""
+    if count != int(count):
+        return gettext("%(number)s GPUs") % {"number": f"{count:.3f}".rstrip("0")}
+    return ngettext("%(count)d GPU", "%(count)d GPUs", int(count)) % {"count": count}
+
+
+def gpu_share(milli: int) -> str:
+    """A share of one GPU, in thousandths: "0.46 of a GPU"."""
+    return gettext("%(number)s of a GPU") % {"number": f"{milli / 1000:.3f}".rstrip("0").rstrip(".")}
 
 
 def cpus(millicpus: float) -> str:
