@@ -12,9 +12,10 @@ from typing import Any
 CAP_DROP = ["MKNOD", "NET_RAW", "AUDIT_WRITE"]
 WORKSPACE = "/workspace"
 LOG_MARGIN_BYTES = 16 << 20
-# On SIGTERM, which goes to the whole process group, a plain shell dies at once, and with it every child that was
-# about to save its work. This one lets its children finish first. A trap in the script itself takes its place.
-SHELL_PRELUDE = "trap 'wait; exit 143' TERM; "
+# On the signal to stop, which goes to the whole process group, a plain shell dies at once, and with it every child
+# that was about to save its work. This one lets its children finish first; a script's own trap takes its place.
+SHELL_PRELUDE = "trap 'wait; exit {code}' {name}; "
+SIGNALS = {"SIGTERM": 15, "SIGINT": 2, "SIGHUP": 1, "SIGUSR1": 10, "SIGUSR2": 12}  # what a job may be stopped by
 # Of what an NVIDIA image sets, only the driver versions it needs may stay.
 KEPT_IMAGE_PREFIX = "NVIDIA_REQUIRE_"
 
@@ -53,6 +54,8 @@ class RunFacts:
     environment: Mapping[str, str]
     gpus_asked: int
     gpu_uuids: tuple[str, ...]
+    gpu_milli: int = 1000  # of its one GPU
+    stop_signal: str = "SIGTERM"
     injection: str  # toolkit, cdi, runtime, none
     uid: int
     gid: int
@@ -105,13 +108,17 @@ def _working_dir(facts: RunFacts) -> str:
 
 def _command(facts: RunFacts) -> dict[str, Any]:
     if facts.command_kind == "script":
-        return {"Entrypoint": ["/bin/sh", "-c"], "Cmd": [SHELL_PRELUDE + facts.script]}
+        return {"Entrypoint": ["/bin/sh", "-c"], "Cmd": [_prelude(facts.stop_signal) + facts.script]}
     command: dict[str, Any] = {}
     if facts.entrypoint:
         command["Entrypoint"] = list(facts.entrypoint)
     if facts.arguments:
         command["Cmd"] = list(facts.arguments)
     return command
+
+
+def _prelude(stop_signal: str) -> str:
+    return SHELL_PRELUDE.format(code=128 + SIGNALS[stop_signal], name=stop_signal.removeprefix("SIG"))
 
 
 def _environment(facts: RunFacts) -> dict[str, str | None]:
@@ -138,8 +145,11 @@ def _owned(facts: RunFacts) -> dict[str, str]:
         "DOCKYARD_JOB_ID": str(facts.job),
         "DOCKYARD_RUN": str(facts.attempt),
         "DOCKYARD_JOB_DIR": job_dir(facts.job),
+        "DOCKYARD_GPUS": str(len(facts.gpu_uuids)),  # an elastic job learns what it has this time
     }
     if facts.gpu_uuids:
+        if facts.gpu_milli < 1000:
+            owned["DOCKYARD_GPU_SHARE"] = f"{facts.gpu_milli / 1000:g}"
         owned |= {"NVIDIA_DRIVER_CAPABILITIES": "compute,utility", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         if facts.injection == "none":
             owned["CUDA_VISIBLE_DEVICES"] = ",".join(facts.gpu_uuids)

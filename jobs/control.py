@@ -50,14 +50,22 @@ def revoke(run: Run, reason: EndReason, actor: Any = None) -> bool:
     return True
 
 
-def wish(run: Run, wanted: Wish, actor: Any = None) -> bool:
-    """Raise a wish on a live run; a stronger one replaces a weaker. False when it changes nothing."""
+def wish(
+    run: Run, wanted: Wish, actor: Any = None, *, for_job: int | None = None, still: dict[str, Any] | None = None,
+    **params: Any,
+) -> bool:  # fmt: skip
+    """Raise a wish on a live run; a stronger one replaces a weaker. False when it changes nothing.
+
+    `for_job` is the waiting job that the run makes way for; `still` is what else must be true of the row;
+    `params` go into the event.
+    """
     weaker = [w for w, strength in WISH_STRENGTH.items() if strength < WISH_STRENGTH[wanted]]
     with transaction.atomic():
-        live = Run.objects.filter(Q(wish="") | Q(wish__in=weaker), pk=run.pk, state__in=LIVE_RUNS)
-        if not live.update(wish=wanted, wish_by=actor, wish_at=timezone.now()):
+        live = Run.objects.filter(Q(wish="") | Q(wish__in=weaker), pk=run.pk, state__in=LIVE_RUNS, **(still or {}))
+        if not live.update(wish=wanted, wish_by=actor, wish_at=timezone.now(), makes_way_for_id=for_job):
             return False
-        run.job.note("WISHED", actor=actor, run=run, wish=str(wanted))
+        told = params if for_job is None else {"for": for_job, **params}
+        run.job.note("WISHED", actor=actor, run=run, wish=str(wanted), **told)
         node, pk = run.node.name, run.pk
         transaction.on_commit(lambda: send_stop(node, pk), robust=True)
     return True

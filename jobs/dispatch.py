@@ -5,10 +5,12 @@ out. Even two passes at once could not give a GPU twice: placing compares, swaps
 """
 
 import logging
+import math
 import os
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -20,10 +22,11 @@ from django.utils import timezone
 from gpus.availability import why_unavailable
 from gpus.models import GPU
 from gpus.models import Node as NodeRow
-from jobs import announce, quotas, snapshot, usage
+from jobs import announce, makeroom, quotas, snapshot, usage
 from jobs.control import revoke
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Run
 from jobs.policy import Placement, Plan, Snapshot, make_plan
+from jobs.policy.view import WHOLE
 from jobs.queues import send_launch
 from jobs.states import EndReason, JobState, RunState
 
@@ -75,6 +78,7 @@ def _pass(owner: str) -> Result | None:
         picture = snapshot.take(now, cluster=Cluster.get())
         plan = make_plan(picture)
         runs = [run for placement in plan.placements if (run := _commit(placement)) is not None]
+        makeroom.make_room(plan)
         _write_reasons(picture, plan)
         return Result(placed=len(runs), waiting=len(plan.reasons))
     finally:
@@ -116,10 +120,12 @@ def _place(placement: Placement) -> Run | None:
     now = timezone.now()
     node = NodeRow.objects.select_for_update().get(name=placement.node)
     job = Job.objects.select_related("owner", "team").get(pk=placement.job)
-    gpus = list(GPU.objects.filter(uuid__in=placement.gpu_uuids, node=node))
-    if len(gpus) != job.gpus or any(why_unavailable(gpu, now) for gpu in gpus) or _over_quota(job, now):
+    gpus = list(GPU.objects.filter(uuid__in=placement.gpu_uuids, node=node).select_related("node"))
+    slots = _slots(job, gpus)
+    if slots is None or any(why_unavailable(gpu, now) for gpu in gpus) or not _has_room(node, job):
         return None
-    if not _has_room(node, job) or snapshot.why_closed(node, now) is not None:
+    job.gpus = len(gpus)  # an elastic job is charged for what it gets; its row keeps what it could use
+    if snapshot.why_closed(node, now) is not None or _over_quota(job, now):
         return None
     run = Run.objects.create(
         job=job, node=node, placed_at=now, number=(job.runs.aggregate(n=Max("number"))["n"] or 0) + 1
@@ -130,16 +136,33 @@ def _place(placement: Placement) -> Run | None:
         created_at=now,
     )  # fmt: skip
     AllocationSlot.objects.bulk_create(
-        AllocationSlot(allocation=allocation, gpu=gpu, slot=slot) for gpu in gpus for slot in range(gpu.slots)
+        AllocationSlot(allocation=allocation, gpu=gpu, slot=slot) for gpu, taken in slots for slot in taken
     )
     moved = job.advance(
-        JobState.QUEUED, JobState.PLACED, run=run, event="PLACED", wait_reasons=[], blocked_since=None,
+        JobState.QUEUED, JobState.PLACED, run=run, event="PLACED", wait_reasons=[], blocked_since=None, avoid_gpus=[],
         params={"node": node.name, "gpus": [gpu.index for gpu in gpus]},
     )  # fmt: skip
     if not moved:
         transaction.set_rollback(True)  # cancelled or held meanwhile: nothing of this may stay
         return None
     return run
+
+
+def _slots(job: Job, gpus: list[GPU]) -> list[tuple[GPU, Sequence[int]]] | None:
+    """Each GPU with the slots of it that the job takes: all of them, or of a shared one as many as its share needs.
+
+    None when the GPUs are not what the job asks for, or its share is no longer free.
+    """
+    least = job.gpus if job.least_gpus is None else job.least_gpus
+    if not least <= len(gpus) <= job.gpus or any(gpu.profile != job.gpu_profile for gpu in gpus):
+        return None
+    if job.gpu_milli == WHOLE or not gpus:
+        return [(gpu, range(gpu.slots)) for gpu in gpus]
+    (gpu,) = gpus
+    held = AllocationSlot.objects.filter(gpu=gpu, released_at=None).values_list("slot", flat=True)
+    free = sorted(set(range(gpu.slots)) - set(held))
+    needed = math.ceil(job.gpu_milli * gpu.slots / WHOLE)
+    return [(gpu, free[:needed])] if needed <= len(free) else None
 
 
 def _over_quota(job: Job, now: datetime) -> bool:

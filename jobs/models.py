@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from gpus.models import GPU, Node
 from jobs import announce
 from jobs.states import (
+    FOR_OTHERS,
     JOB_STATE_OF_RUN,
     EndReason,
     JobState,
@@ -433,7 +434,8 @@ class Run(models.Model):
         changes |= {"end_reason": reason, "ended_at": now}
         job_changes: dict[str, Any] = {"end_reason": reason, "exit_code": changes.get("exit_code")}
         if job_state in (JobState.QUEUED, JobState.HELD):
-            tried = int(old is not RunState.PLACED)  # a run that was taken back unbegun is no try
+            # A run that was taken back unbegun is no try, nor is one that made room for others.
+            tried = int(old is not RunState.PLACED and reason not in FOR_OTHERS)
             job_changes |= {"requeues": models.F("requeues") + tried, "started_at": None, "wait_reasons": []}
         else:
             job_changes |= {"ended_at": now}

@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from jobs.containerspec import SIGNALS
+from jobs.quotas import WHOLE
+
 # After the reference grammar of distribution/reference: [registry/]path[:tag][@digest], lower-case path.
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _DOMAIN = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*(?::[0-9]+)?"
 IMAGE_REFERENCE = re.compile(
     rf"(?:{_DOMAIN}/)?{_COMPONENT}(?:/{_COMPONENT})*(?::[\w][\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?", re.ASCII
 )
+MIG_PROFILE = re.compile(r"(?:\d{1,2}c\.)?\d{1,2}g\.\d{1,4}gb(?:\+[a-z.]{1,10})?", re.ASCII)  # as nvidia-smi lists them
+NODE_LABEL = re.compile(r"[^\s=,]{1,60}=[^\s=,]{0,60}")
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 RESERVED_PREFIXES = ("NVIDIA_", "DOCKYARD_", "TINI_")
 RESERVED_NAMES = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_PRELOAD"})
@@ -49,7 +54,9 @@ class JobRequest:
     gpu_model: str = ""
     gpu_memory_mib: int = 0
     gpu_milli: int = 1000  # the share of its one GPU, in thousandths
+    gpu_profile: str = ""  # a MIG profile, such as 1g.10gb; empty: whole GPUs
     least_gpus: int | None = None  # elastic: starts with as few; None: it is not
+    node_labels: tuple[str, ...] = ()  # "key=value": a host must have all
     millicpus: int = 1000
     memory_mib: int = 1024
     shm_mib: int = 512
@@ -57,6 +64,9 @@ class JobRequest:
     grace_seconds: int = 30
     priority: int = 1
     interactive: bool = False
+    preemptible: bool = False  # may be stopped, and started again later, for others
+    movable: bool = False  # may be moved to other GPUs to make room
+    stop_signal: str = "SIGTERM"
     environment: tuple[tuple[str, str], ...] = ()  # in the order of the rows; also those of secrets
     secret_names: frozenset[str] = frozenset()  # which of `environment` are secret
     mounts: tuple[int, ...] = ()  # primary keys
@@ -67,7 +77,7 @@ class JobRequest:
         """Everything that is wrong whatever the quotas are; empty when nothing is."""
         return [
             *_name_problems(self.name), *_image_problems(self.image), *_command_problems(self),
-            *_resource_problems(self), *_variable_problems(self.environment),
+            *_resource_problems(self), *_kind_problems(self), *_variable_problems(self.environment),
         ]  # fmt: skip
 
 
@@ -123,6 +133,30 @@ def _resource_problems(request: JobRequest) -> Iterator[Problem]:
         yield Problem(field="priority", code="PRIORITY_RANGE", params={})
     if request.gpus == 0 and (request.gpu_model or request.gpu_memory_mib):
         yield Problem(field="gpus", code="MODEL_WITHOUT_GPUS", params={})
+
+
+def _kind_problems(request: JobRequest) -> Iterator[Problem]:
+    """Of what GPUs and hosts it asks for beside their number, and how it may be stopped."""
+    if not 1 <= request.gpu_milli <= WHOLE:
+        yield Problem(field="gpu_milli", code="SHARE_RANGE")
+    elif request.gpu_milli < WHOLE and request.gpus != 1:
+        yield Problem(field="gpu_milli", code="SHARE_OF_ONE", params={"gpus": request.gpus})
+    if request.gpu_profile and not MIG_PROFILE.fullmatch(request.gpu_profile):
+        yield Problem(field="gpu_profile", code="PROFILE_FORM", params={"profile": request.gpu_profile[:32]})
+    elif request.gpu_profile and request.gpus != 1:
+        yield Problem(field="gpu_profile", code="PROFILE_OF_ONE", params={"gpus": request.gpus})
+    elif request.gpu_profile and request.gpu_milli < WHOLE:
+        yield Problem(field="gpu_milli", code="SHARE_OF_PROFILE")
+    if request.least_gpus is not None and not 1 <= request.least_gpus <= request.gpus:
+        yield Problem(field="least_gpus", code="LEAST_RANGE", params={"most": request.gpus})
+    for label in request.node_labels:
+        if not NODE_LABEL.fullmatch(label):
+            yield Problem(field="node_labels", code="LABEL_FORM", params={"label": label[:80]})
+    if request.stop_signal not in SIGNALS:
+        names = ", ".join(SIGNALS)
+        yield Problem(
+            field="stop_signal", code="SIGNAL_UNKNOWN", params={"name": request.stop_signal[:20], "names": names}
+        )
 
 
 def _variable_problems(rows: tuple[tuple[str, str], ...]) -> Iterator[Problem]:

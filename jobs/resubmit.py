@@ -26,5 +26,8 @@ def request_of(job: Job) -> JobRequest:
         gpu_memory_mib=job.gpu_memory_mib, millicpus=job.millicpus, memory_mib=job.memory_mib, shm_mib=job.shm_mib,
         limit_seconds=job.limit_seconds, grace_seconds=job.grace_seconds, priority=job.priority,
         environment=(*job.environment.items(), *secrets.items()), secret_names=frozenset(secrets),
+        gpu_milli=job.gpu_milli, gpu_profile=job.gpu_profile, least_gpus=job.least_gpus,
+        node_labels=tuple(job.node_labels), interactive=job.interactive, preemptible=job.preemptible,
+        movable=job.movable, stop_signal=job.stop_signal,
         mounts=tuple(job.mounts.values_list("pk", flat=True)), cloned_from=job.pk,
     )  # fmt: skip

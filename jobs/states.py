@@ -140,6 +140,9 @@ JOB_STATE_AFTER: dict[EndReason, JobState] = {
     EndReason.HOST_LOST: JobState.LOST,
 }
 
+# Ends for the sake of others, no failed try of the job's own: it waits again however often that happens.
+FOR_OTHERS = frozenset({EndReason.PREEMPTED, EndReason.REBOUND})
+
 # Where a reason leads when the job has been put back to the queue as often as it may.
 JOB_STATE_WHEN_SPENT = JobState.FAILED
 
@@ -182,6 +185,6 @@ def job_state_after(reason: EndReason, *, requeues: int, max_requeues: int, held
     state = JOB_STATE_AFTER[reason]
     if state is not JobState.QUEUED:
         return state
-    if requeues >= max_requeues:
+    if requeues >= max_requeues and reason not in FOR_OTHERS:
         return JOB_STATE_WHEN_SPENT
     return JobState.HELD if held else JobState.QUEUED

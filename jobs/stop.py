@@ -1,4 +1,4 @@
-"""Grant a wish: RUNNING → STOPPING with SIGTERM; later, SIGKILL; and say so when even that does not help.
+"""Grant a wish: RUNNING → STOPPING with the job's own signal; later, SIGKILL; and say so when even that does not help.
 
 The order is: move the state, then send the signal. A signal that meets nobody leaves the real end to `finish`.
 """
@@ -25,12 +25,12 @@ def stop(run_id: int) -> None:
     run = Run.objects.select_related("job", "node").filter(pk=run_id).first()
     if run is None or run.node.name != settings.NODE_NAME or not run.wish or run.state != RunState.RUNNING:
         return
-    now = timezone.now()
+    now, signal = timezone.now(), run.job.stop_signal
     if run.advance(
         RunState.RUNNING, RunState.STOPPING, actor=run.wish_by, event="SIGNALLED",
-        params={"signal": "SIGTERM", "grace": run.job.grace_seconds, "wish": run.wish}, stopping_at=now,
+        params={"signal": signal, "grace": run.job.grace_seconds, "wish": run.wish}, stopping_at=now,
     ):  # fmt: skip
-        _signal(run, "SIGTERM")
+        _signal(run, signal)
 
 
 def _signal(run: Run, signal: str) -> None:
@@ -44,7 +44,7 @@ def enforce_time_limits(now: datetime, stop: Callable[[int], None]) -> None:
     """Raise the wish TIME_LIMIT on each run of this node that is past its deadline; `stop` runs whose wish waits."""
     running = Run.objects.filter(node__name=settings.NODE_NAME, state=RunState.RUNNING).select_related("job", "node")
     for run in running.filter(deadline__lt=now).exclude(wish__in=[Wish.TIME_LIMIT, Wish.CANCEL]):
-        wish(run, Wish.TIME_LIMIT)
+        wish(run, Wish.TIME_LIMIT, still={"deadline__lt": now})  # it may have been given more time just now
     late = now - timedelta(seconds=1)  # the stop queue's worker usually was faster
     for pk in running.exclude(wish="").filter(wish_at__lt=late).values_list("pk", flat=True):
         stop(pk)

@@ -203,7 +203,7 @@ class TestPreview:
     def test_says_what_it_would_wait_for_and_in_which_place(self, alice: User, bob: User, vision: Team) -> None:
         node = factories.make_node("alpha", gpus=1)
         factories.make_run(factories.make_job(bob), node)
-        factories.make_job(bob)
+        factories.make_job(alice)
         found = preview(ask(), owner=alice, team=vision)
         assert (found.verdict, found.position) == ("waits", 2)
         assert found.reasons[0]["code"] == "BUSY_GPUS"

@@ -1,0 +1,101 @@
+"""Move a live job to other GPUs: stopped with its grace, first in line again, started in the same workspace."""
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from gpus.models import Node
+from jobs import quotas, snapshot, suppose, usage
+from jobs.control import revoke, wish
+from jobs.models import Cluster, Job, Run
+from jobs.quotas import Refusal
+from jobs.request import Problem
+from jobs.states import LIVE, EndReason, JobState, RunState, Wish
+from jobs.submit import Refused
+
+
+def rebind(job: Job, actor: Any, *, gpus: int | None = None) -> bool:
+    """RUNNING → STOPPING → QUEUED → …: the job goes on elsewhere, or, if it is elastic, with so many GPUs.
+
+    False when it is not running, or is being stopped already. Raises Refused, with numbers, when there is no
+    place for it now: it is not stopped for nothing. Only staff move it away from a closed host regardless.
+    """
+    job.refresh_from_db()
+    run = job.current_run
+    if run is None or run.state not in (RunState.PLACED, RunState.STARTING, RunState.RUNNING) or run.wish:
+        return False
+    draining = bool(actor and actor.is_staff and run.node.cordoned)
+    wanted = _size(job, run, gpus)
+    avoid = [] if gpus is not None or run.node.cordoned else run.gpu_uuids
+    if not draining:
+        _check_place(job, run, wanted, avoid)
+    changes: dict[str, Any] = {"avoid_gpus": avoid}
+    if gpus is not None:
+        changes |= {"gpus": wanted, "least_gpus": min(job.least_gpus or wanted, wanted)}
+    return _move(job, run, actor, changes)
+
+
+def _move(job: Job, run: Run, actor: Any, changes: dict[str, Any]) -> bool:
+    told = {"gpus": changes["gpus"]} if "gpus" in changes else {}
+    with transaction.atomic():
+        if run.state == RunState.PLACED and revoke(run, EndReason.REBOUND, actor):
+            moved = True
+        else:
+            moved = wish(run, Wish.REBIND, actor, **told)
+        if moved:
+            Job.objects.filter(pk=job.pk).update(**changes)
+    return moved
+
+
+def drain(node: Node, actor: Any) -> int:
+    """Move every job away from a node that is cordoned; how many were asked. Those that have no place yet wait."""
+    jobs = Job.objects.filter(state__in=LIVE - {JobState.STOPPING}, runs__node=node).distinct()
+    held = [job for job in jobs if (run := job.current_run) is not None and run.node_id == node.pk]
+    return sum(rebind(job, actor) for job in held)
+
+
+def _size(job: Job, run: Run, gpus: int | None) -> int:
+    """The number of GPUs it is to have. Raises Refused for one that its request or a quota does not allow."""
+    held = run.allocation.gpus
+    if gpus is None:
+        if not job.gpus and not run.node.cordoned:
+            raise Refused(problems=[Problem(field="gpus", code="NO_GPUS_TO_MOVE")])
+        return held
+    if job.least_gpus is None:
+        raise Refused(problems=[Problem(field="gpus", code="NOT_ELASTIC")])
+    if gpus < job.least_gpus:
+        raise Refused(problems=[Problem(field="gpus", code="TOO_SMALL", params={"least": job.least_gpus})])
+    if gpus == held:
+        raise Refused(problems=[Problem(field="gpus", code="SAME_SIZE", params={"gpus": held})])
+    refusals = _over_quota(job, gpus, held)
+    if refusals:
+        raise Refused(refusals)
+    return gpus
+
+
+def _over_quota(job: Job, gpus: int, held: int) -> list[Refusal]:
+    """What of the quotas on GPUs, without which it runs already, the larger size would pass."""
+    limits = usage.user_limits([job.owner])[job.owner_id], usage.team_limits([job.team])[job.team_id]
+    now = timezone.now()
+    used = (
+        usage.usages("user", [job.owner_id], now)[job.owner_id],
+        usage.usages("team", [job.team_id], now)[job.team_id],
+    )
+    whole, more = _asking(job, gpus), _asking(job, gpus - held)
+    found = quotas.never(whole, *limits) or quotas.start(more, *zip(limits, used, strict=True))
+    return [refusal for refusal in found if refusal.field == "gpus"] if gpus > held else []
+
+
+def _asking(job: Job, gpus: int) -> Job:
+    """A copy of the job that asks for so many GPUs; never saved."""
+    copy = Job.objects.get(pk=job.pk)
+    copy.gpus = gpus
+    return copy
+
+
+def _check_place(job: Job, run: Run, gpus: int, avoid: list[str]) -> None:
+    picture = snapshot.take(timezone.now(), cluster=Cluster.get())
+    placed, reasons = suppose.place_for(job, run, picture, gpus=gpus, avoid=avoid)
+    if placed is None:
+        raise Refused(problems=[Problem(field="gpus", code="NO_OTHER_PLACE", params={"reasons": list(reasons)})])
