@@ -4,12 +4,18 @@ Every call may time out after having worked: callers look before they create, an
 304, 404 and 409 are answers, not errors.
 """
 
+import os
 import re
+import socket
+import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import docker
 import docker.errors
@@ -110,13 +116,14 @@ class Container:
 
 def _client(timeout: int) -> docker.APIClient:
     """This thread's client: requests sessions are not made to be shared between threads."""
-    clients: dict[int, docker.APIClient] = _local.__dict__.setdefault("clients", {})
-    if timeout not in clients:
+    clients: dict[tuple[str, int], docker.APIClient] = _local.__dict__.setdefault("clients", {})
+    key = settings.DOCKER_HOST, timeout
+    if key not in clients:
         try:
-            clients[timeout] = docker.APIClient(base_url=settings.DOCKER_HOST, version="auto", timeout=timeout)
+            clients[key] = docker.APIClient(base_url=settings.DOCKER_HOST, version="auto", timeout=timeout)
         except (docker.errors.DockerException, requests.RequestException) as error:
             raise EngineUnavailable(_first_line(error)) from error
-    return clients[timeout]
+    return clients[key]
 
 
 def _translate(error: Exception) -> Exception:
@@ -179,6 +186,42 @@ def engine() -> Engine:
         cgroup_driver=info.get("CgroupDriver", ""), root_dir=info.get("DockerRootDir", ""),
         warnings=tuple(info.get("Warnings") or ()),
     )  # fmt: skip
+
+
+def boot_time() -> datetime:
+    """When this host booted, from /proc/stat."""
+    for line in Path("/proc/stat").read_text().splitlines():
+        if line.startswith("btime "):
+            return datetime.fromtimestamp(int(line.split()[1]), UTC)
+    return datetime.min.replace(tzinfo=UTC)
+
+
+def fresh_since() -> datetime | None:
+    """When the engine began, ending whatever ran on the one before it. Raises EngineUnavailable.
+
+    None where containers live through its restarts, and where nobody can tell: the time is that of the default
+    bridge, which an engine makes anew when it starts; without one, that of the process at the local socket.
+    """
+    with _Door(QUICK) as client:
+        if client.info().get("LiveRestoreEnabled"):
+            return None
+        bridge = [found for found in client.networks(names=["bridge"]) if found["Name"] == "bridge"]
+    return _time(bridge[0]["Created"]) if bridge else _listening_since()
+
+
+def _listening_since() -> datetime | None:
+    address = urlsplit(settings.DOCKER_HOST)
+    if address.scheme != "unix":
+        return None
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(address.path)
+            pid, _uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:  # gone again, or of another process namespace
+        return None
+    seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return datetime.now(UTC) - timedelta(seconds=seconds)
 
 
 def image(reference: str) -> Image | None:

@@ -6,11 +6,12 @@ flag on a parent that goes on and exits 0.
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from jobs.states import EndReason, Wish, reason_for_wish
 
 SIGKILLED, SIGTERMED = 137, 143
+GOING_DOWN = timedelta(minutes=5)  # from the last container's end to the engine's next start, when it is restarted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +42,26 @@ def decide(facts: Facts) -> EndReason:
         return EndReason.COMPLETED
     if facts.host_rebooted:
         return EndReason.HOST_REBOOT
-    if facts.exit_code in (SIGKILLED, SIGTERMED) and facts.engine_restarted:
+    if was_signalled(facts.exit_code) and facts.engine_restarted:
         return EndReason.HOST_DAEMON_RESTART
     if facts.exit_code == SIGKILLED:
         return EndReason.OOM_KILLED if facts.oom_killed else EndReason.KILLED_EXTERNALLY
     return EndReason.GPU_LOST if facts.gpu_lost else EndReason.EXIT_CODE
+
+
+def was_signalled(exit_code: int | None) -> bool:
+    """Whether SIGKILL or SIGTERM from somewhere ended it: the two that an engine sends when it goes down."""
+    return exit_code in (SIGKILLED, SIGTERMED)
+
+
+def went_down_with(next_start: datetime, *, started: datetime | None, finished: datetime | None) -> bool:
+    """Whether a container ended because engine or host did, of which all is known that it started again then.
+
+    One that ended long before had its own end, which nobody was there to see.
+    """
+    if started is None or started >= next_start:
+        return False
+    return finished is None or finished >= next_start - GOING_DOWN
 
 
 def _ended_before(facts: Facts) -> bool:

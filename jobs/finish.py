@@ -3,9 +3,8 @@
 import logging
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from django.conf import settings
@@ -50,7 +49,7 @@ def finish(run_id: int, logs: LogKeeper, *, engine_gap: Callable[[], Gap | None]
         become_running(run, container)  # it ended before its start was written down: no state is skipped
     logs.finish(run.pk, container.id, timeout=settings.ENGINE_TIMEOUT)
     run = Run.objects.select_related("job", "node").get(pk=run_id)
-    if container.exit_code in (endings.SIGKILLED, endings.SIGTERMED) and not run.wish and not container.oom_killed:
+    if endings.was_signalled(container.exit_code) and not run.wish and not container.oom_killed:
         time.sleep(settings.KILL_SETTLE)  # an engine that shuts down kills its containers first, then goes away
     reason, words = endings.decide(_facts(run, container, engine_gap())), container.error
     if reason is EndReason.EXIT_CODE and container.exit_code is not None:
@@ -77,7 +76,6 @@ def _finish_vanished(run: Run, logs: LogKeeper) -> bool:
 
 def _facts(run: Run, container: containers.Container | None, gap: Gap | None) -> endings.Facts:
     finished = container.finished_at if container else None
-    started = run.started_at
     return endings.Facts(
         exit_code=container.exit_code if container else None,
         oom_killed=bool(container and container.oom_killed),
@@ -85,24 +83,27 @@ def _facts(run: Run, container: containers.Container | None, gap: Gap | None) ->
         wish=run.wished,
         wish_by_owner=run.wish_by_id == run.job.owner_id,
         signalled_at=run.stopping_at,
-        engine_restarted=bool(started and finished and gap and started < gap[0] and not _is_after(finished, gap)),
-        host_rebooted=bool(started and started < boot_time()),
+        engine_restarted=container is not None and _ended_with_engine(run, container, gap),
+        host_rebooted=endings.went_down_with(containers.boot_time(), started=run.started_at, finished=finished),
         gpu_lost=watch.has_lost_gpu(run),
         grant_mismatch=bool(run.granted.get("mismatch")),
     )
 
 
+def _ended_with_engine(run: Run, container: containers.Container, gap: Gap | None) -> bool:
+    """Whether the engine's restart ended it: one that the agent saw, or one while nobody was there."""
+    if not endings.was_signalled(container.exit_code):
+        return False
+    started, finished = run.started_at, container.finished_at
+    if started and finished and gap and started < gap[0] and not _is_after(finished, gap):
+        return True
+    since = containers.fresh_since()
+    return since is not None and endings.went_down_with(since, started=started, finished=finished)
+
+
 def _is_after(finished: datetime, gap: Gap) -> bool:
     """Whether a container lived on until after the engine was back: then its restart did not end it."""
     return gap[1] is not None and finished > gap[1]
-
-
-def boot_time() -> datetime:
-    """When this host booted, from /proc/stat."""
-    for line in Path("/proc/stat").read_text().splitlines():
-        if line.startswith("btime "):
-            return datetime.fromtimestamp(int(line.split()[1]), UTC)
-    return datetime.min.replace(tzinfo=UTC)
 
 
 def _end(run: Run, reason: EndReason, **facts: object) -> bool:

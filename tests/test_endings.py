@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from jobs.endings import Facts, decide, of_failed_start
+from jobs.endings import Facts, decide, of_failed_start, went_down_with
 from jobs.states import EndReason, Wish
 
 AT = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -41,6 +41,28 @@ STOPPED = replace(PLAIN, wish=Wish.CANCEL, signalled_at=AT - timedelta(seconds=1
 )
 def test_decide(facts: Facts, reason: EndReason, why: str) -> None:
     assert decide(facts) is reason, why
+
+
+@pytest.mark.parametrize(
+    ("started", "finished", "with_it", "why"),
+    [
+        (-3600, -10, True, "an engine that stops in order kills its containers first"),
+        (-3600, 2, True, "one that crashed kills what it finds when it is back"),
+        (-3600, None, True, "the host lost its power: nobody wrote the time down"),
+        (-3600, -1800, False, "it ended half an hour before, of something else"),
+        (5, 60, False, "it started on the new one"),
+        (None, None, False, "it never started"),
+    ],
+)
+def test_an_end_is_the_hosts_only_close_to_its_restart(
+    started: int | None, finished: int | None, with_it: bool, why: str
+) -> None:
+    """microsoft/pai#2548."""
+
+    def at(seconds: int | None) -> datetime | None:
+        return None if seconds is None else AT + timedelta(seconds=seconds)
+
+    assert went_down_with(AT, started=at(started), finished=at(finished)) is with_it, why
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,13 @@ class Engine:
 
     _pools = iter(range(os.getpid() % 100, 256))
 
-    def __init__(self, *, live_restore: bool = False, extra: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, live_restore: bool = False, bridge: str = "none", extra: tuple[str, ...] = ()) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="dky-engine-"))  # short: socket paths have 108 bytes
         self.socket = self.root / "docker.sock"
         self.url = f"unix://{self.socket}"
         self.log = self.root / "dockerd.log"
         self.live_restore = live_restore
+        self.bridge = bridge
         self.extra = extra
         self._pool = next(self._pools)
         self._process: subprocess.Popen[bytes] | None = None
@@ -104,7 +105,7 @@ class Engine:
             f"--data-root={self.root}/data",
             f"--exec-root={self.root}/exec",
             f"--pidfile={self.root}/docker.pid",
-            "--bridge=none",
+            f"--bridge={self.bridge}",
             f"--default-address-pool=base=10.{self._pool}.128.0/17,size=24",
             f"--config-file={self.root}/daemon.json",
             *(["--live-restore"] if self.live_restore else []),

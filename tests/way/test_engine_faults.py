@@ -193,6 +193,36 @@ def test_a_crashed_engine_ends_its_jobs_and_resurrects_none(lab: Lab, node: Prox
     assert lab.log(lab.end(lab.submit("echo again", gpus=1))) == b"again\n"
 
 
+@pytest.mark.parametrize("orderly", [True, False], ids=["stopped", "crashed"])
+def test_a_job_that_goes_down_with_node_and_engine_is_told_so(lab: Lab, node: Proxy, orderly: bool) -> None:
+    """microsoft/pai#2548: with nobody there to see the engine go, its 137 read like a kill by hand."""
+    lab.stack.restart("node")  # at the engine's own socket
+    job = lab.start("exec sleep 600", gpus=1)
+    lab.stack.kill_group("node")
+    if orderly:
+        lab.engine.stop()
+    else:
+        lab.engine.kill()
+    lab.engine.start()
+    lab.stack.restart("node")
+    job = lab.end(job)
+    assert (job.state, job.end_reason) == ("FAILED", "HOST_DAEMON_RESTART")
+    assert lab.held_slots() == 0
+    lab.stack.restart("node", DOCKER_HOST=node.url, **PERIODS)
+
+
+def test_a_kill_while_only_the_node_was_down_is_no_restart(lab: Lab, node: Proxy) -> None:
+    """The engine ran on: whoever killed the container, it was not the engine going down."""
+    lab.stack.restart("node")
+    job = lab.start("exec sleep 600", gpus=1)
+    lab.stack.kill_group("node")
+    with lab.engine.client() as client:
+        client.api.kill(lab.run(job).container_id, "SIGKILL")
+    lab.stack.restart("node")
+    assert lab.end(job).end_reason == "KILLED_EXTERNALLY"
+    lab.stack.restart("node", DOCKER_HOST=node.url, **PERIODS)
+
+
 def test_a_job_lives_through_the_restart_of_an_engine_that_can(lab: Lab, node: Proxy) -> None:
     """moby/moby#23213: with live-restore the wait broke off, and the job was called failed."""
     lab.engine.configure(**{"live-restore": True})
