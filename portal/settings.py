@@ -38,6 +38,24 @@ def _choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
+def _engine(host: str) -> str:
+    """DOCKER_HOST, if it is an address that we can speak to."""
+    if not host.startswith(("unix:///", "tcp://")):
+        raise EnvError(f'Environment variable "DOCKER_HOST" invalid: "{host}" is neither unix:///path nor tcp://host')
+    return host
+
+
+def _engine_tls(host: str) -> Path | None:
+    """The folder of ca.pem, cert.pem and key.pem for a TCP engine with DOCKER_TLS_VERIFY, as docker's client has it."""
+    if not env.str("DOCKER_TLS_VERIFY", "") or not host.startswith("tcp://"):
+        return None
+    folder = Path(env.str("DOCKER_CERT_PATH", "") or Path.home() / ".docker")
+    missing = [name for name in ("ca.pem", "cert.pem", "key.pem") if not (folder / name).is_file()]
+    if missing:
+        raise EnvError(f'DOCKER_TLS_VERIFY is set, and DOCKER_CERT_PATH "{folder}" lacks {", ".join(missing)}')
+    return folder
+
+
 def _stored_secret(path: Path) -> str:
     """The secret in `path`, made on first use and readable by its owner only."""
     try:
@@ -84,7 +102,8 @@ try:
     # --- where things are ---
     DATA_DIR: Path = _read["DATA_DIR"]
     REDIS_URL: str = _read["REDIS_URL"]
-    DOCKER_HOST: str = env.str("DOCKER_HOST", "unix:///var/run/docker.sock")
+    DOCKER_HOST: str = _engine(env.str("DOCKER_HOST", "unix:///var/run/docker.sock"))
+    DOCKER_TLS: Path | None = _engine_tls(DOCKER_HOST)
     INSTALLATION: str = env.str("INSTALLATION", "main")  # tells our containers from those of another portal
     NODE_NAME: str = env.str("NODE_NAME", socket.gethostname().split(".")[0].lower())
     NODE_NAMES: list[str] = env.list("NODE_NAMES", [NODE_NAME])  # whose RQ queues the staff page shows
@@ -112,6 +131,7 @@ try:
     SCHEDULER_PERIOD = _seconds("SCHEDULER_PERIOD", 5)
     SCHEDULER_LEASE = _seconds("SCHEDULER_LEASE", 30)
     RESERVE_AFTER = _seconds("RESERVE_AFTER", 600)  # T: then freed GPUs of a chosen node are kept for a blocked job
+    PAST_REREAD = _seconds("PAST_REREAD", 30)  # how old what is known of ended runs and past estimates may be
     PLACED_TIMEOUT = _seconds("PLACED_TIMEOUT", 60)  # a placed run nobody picked up goes back to the queue
     START_RESEND = _seconds("START_RESEND", 10)  # a start whose message was lost is sent again
     NODE_HEARTBEAT = _seconds("NODE_HEARTBEAT", 5)
