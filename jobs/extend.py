@@ -67,15 +67,11 @@ def _check_quotas(job: Job, run: Run, seconds: int) -> None:
     """Raise Refused when the longer limit is above the longest allowed, or more GPU-hours than are left."""
     now, longer = timezone.now(), Job.objects.get(pk=job.pk)
     longer.limit_seconds = (job.limit_seconds or 0) + seconds
-    longer.gpus = run.allocation.gpus
+    longer.gpus, longer.least_gpus = run.allocation.gpus, None
     more = Job.objects.get(pk=job.pk)  # the rest of the run is promised already
-    more.limit_seconds, more.gpus = seconds, run.allocation.gpus
-    user, team = usage.user_limits([job.owner])[job.owner_id], usage.team_limits([job.team])[job.team_id]
-    levels = [
-        (limits, usage.usages(limits.scope, [pk], now, budgets=[pk])[pk])
-        for limits, pk in ((user, job.owner_id), (team, job.team_id))
-    ]
-    found = [*quotas.never(longer, user, team), *quotas.start(more, *levels)]
+    more.limit_seconds, more.gpus, more.least_gpus = seconds, run.allocation.gpus, None
+    levels = usage.levels(job.owner, job.team, now)
+    found = [*quotas.never(longer, *(limits for limits, _used in levels)), *quotas.start(more, *levels)]
     found = [refusal for refusal in found if refusal.field == "limit_seconds"]
     if found:
         raise Refused(found)

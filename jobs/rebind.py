@@ -76,21 +76,16 @@ def _size(job: Job, run: Run, gpus: int | None) -> int:
 
 def _over_quota(job: Job, gpus: int, held: int) -> list[Refusal]:
     """What of the quotas on GPUs, without which it runs already, the larger size would pass."""
-    limits = usage.user_limits([job.owner])[job.owner_id], usage.team_limits([job.team])[job.team_id]
-    now = timezone.now()
-    used = (
-        usage.usages("user", [job.owner_id], now)[job.owner_id],
-        usage.usages("team", [job.team_id], now)[job.team_id],
-    )
+    levels = usage.levels(job.owner, job.team, timezone.now())
     whole, more = _asking(job, gpus), _asking(job, gpus - held)
-    found = quotas.never(whole, *limits) or quotas.start(more, *zip(limits, used, strict=True))
+    found = quotas.never(whole, *(limits for limits, _used in levels)) or quotas.start(more, *levels)
     return [refusal for refusal in found if refusal.field == "gpus"] if gpus > held else []
 
 
 def _asking(job: Job, gpus: int) -> Job:
     """A copy of the job that asks for so many GPUs; never saved."""
     copy = Job.objects.get(pk=job.pk)
-    copy.gpus = gpus
+    copy.gpus, copy.least_gpus = gpus, None
     return copy
 
 

@@ -45,11 +45,18 @@ WAIT_PARAMS = {
     "KEPT_FOR": {"job": 12, "node": "a"},
     "AHEAD": {"count": 3, "first": 9},
     "FITS_WITH": {"gpus": 2},
+    "FITS_WITHIN": {"seconds": 10800},
+    "FITS_ON": {"model": "A100"},
+    "FITS_WITHOUT": {"labels": ["disk=nvme"]},
+    "MAKING_WAY": {"node": "a", "count": 2},
+    "RESERVED_FOR": {"job": 12, "node": "a", "at": "2026-11-30T20:00:00+00:00"},
 }
 QUOTA_PARAMS = {
     "QUOTA_GPUS": {"field": "gpus", "asked": 1, "limit": 2, "used": 2},
     "QUOTA_CPUS": {"field": "millicpus", "asked": 1000, "limit": 1500, "used": 1000},
     "QUOTA_MEMORY": {"field": "memory_mib", "asked": 1024, "limit": 24576, "used": 24000},
+    "QUOTA_MODEL": {"field": "gpus", "asked": 1, "limit": 2, "used": 2, "model": "A100"},
+    "QUOTA_INTERACTIVE": {"field": "", "asked": 1, "limit": 3, "used": 3},
     "QUOTA_RUNNING": {"field": "", "asked": 1, "limit": 3, "used": 3},
     "QUOTA_QUEUED": {"field": "", "asked": 1, "limit": 5, "used": 5},
     "BUDGET_USED": {"field": "limit_seconds", "asked": 36000, "limit": 360000, "used": 350000, "nearest": 10000},
@@ -67,6 +74,8 @@ EVENT_PARAMS = {
     "HELD": {},
     "RELEASED": {},
     "WARNED": {"code": "KILL_STUCK"},
+    "EXTENDED": {"seconds": 7200, "until": "2026-11-30T20:00:00+00:00", "delayed": 0},
+    "AMENDED": {"after": {"gpus": 2, "limit_seconds": 3600}},
     "SIGNALLED": {"signal": "SIGTERM"},
 }
 PROGRESS_PARAMS = {
@@ -156,6 +165,10 @@ def every_problem() -> list[Problem]:
         JobRequest(name="a", image="busybox", script="x" * 70000, gpus=-1, millicpus=1, memory_mib=1, shm_mib=0),
         JobRequest(name="a", image="busybox", script="x", shm_mib=2048, limit_seconds=0, grace_seconds=-1, priority=9),
         JobRequest(name="a", image="busybox", script="x", gpu_model="A100"),
+        JobRequest(name="a", image="busybox", script="x", gpus=1, gpu_milli=0, gpu_profile="half", least_gpus=2),
+        JobRequest(name="a", image="busybox", script="x", gpus=2, gpu_milli=500, gpu_profile="1g.10gb"),
+        JobRequest(name="a", image="busybox", script="x", gpus=1, gpu_milli=500, gpu_profile="1g.10gb",
+                   node_labels=("nvme",), stop_signal="SIGKILL"),
         JobRequest(name="a", image="b", script="x", environment=(
             ("1X", ""), ("CUDA_VISIBLE_DEVICES", ""), ("A", "x" * 70000), ("A", "\0"))),
     ]  # fmt: skip
@@ -172,6 +185,12 @@ def test_every_problem_has_its_own_sentence() -> None:
         Problem(field="image", code="IMAGE_NOT_ALLOWED", params={"image": "busybox"}),
         *(Problem(field="mounts", code=code)
           for code in ("NO_LIMIT_FORBIDDEN", "MOUNTS_AS_ROOT", "MOUNT_NOT_ALLOWED")),
+        Problem(field="gpus", code="ONLY_LESS", params={"least": 1, "most": 4}),
+        Problem(field="limit", code="ONLY_SHORTER", params={"most": 3600}),
+        Problem(field="gpus", code="SAME_SIZE", params={"gpus": 2}),
+        Problem(field="gpus", code="NO_OTHER_PLACE", params={"reasons": [{"code": "NO_NODE"}]}),
+        *(Problem(field="gpus", code=code)
+          for code in ("NO_GPUS_TO_MOVE", "NOT_ELASTIC", "NOT_RUNNING", "NO_DEADLINE", "EXTENSION_RANGE")),
     ]  # fmt: skip
     found = {p.code: p for p in [*every_problem(), *extra]}
     assert set(found) == set(PROBLEMS)

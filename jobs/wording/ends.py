@@ -60,6 +60,7 @@ def _facts(job: Job, run: Run | None) -> dict[str, Any]:
         "node": run.node.name if run is not None else _("its host"),
         "who": run.wish_by.username if run is not None and run.wish_by is not None else "",
         "gpus": job.gpus,
+        "winner": run.makes_way_for_id if run is not None else None,
     }
 
 
@@ -98,11 +99,25 @@ def _stopped_by_admin(p: Params) -> str:
     return _("Stopped by %(who)s, who is not its owner.") % p if p["who"] else _("Stopped by an administrator.")
 
 
+def _preempted(p: Params) -> str:
+    if p["winner"] is None:
+        return _("It made room for a job that goes before it, and waits at its old place to run again.")
+    return _("It made room for job #%(winner)s, and waits at its old place to run again.") % p
+
+
+def _rebound(p: Params) -> str:
+    if p["winner"] is not None:
+        return _("It was stopped to make room for job #%(winner)s, and goes on with other GPUs.") % p
+    if p["who"]:
+        return _("It was stopped by %(who)s in order to go on with other GPUs.") % p
+    return _("It was stopped in order to go on with other GPUs.")
+
+
 ENDS: Table = {
     EndReason.COMPLETED: lambda p: _("The command ended with exit code 0."),
     EndReason.EXIT_CODE: _exit_code,
-    EndReason.PREEMPTED: lambda p: _("It made room for a job of higher priority, and waits to run again."),
-    EndReason.REBOUND: lambda p: _("It was stopped in order to move to other GPUs."),
+    EndReason.PREEMPTED: _preempted,
+    EndReason.REBOUND: _rebound,
     EndReason.START_TIMEOUT: lambda p: _("%(node)s did not begin with it in time; it was given back to the queue.") % p,
     EndReason.PULL_FAILED: lambda p: _("%(node)s could not fetch the image %(image)s.") % p,
     EndReason.CREATE_FAILED: lambda p: _("%(node)s could not make the container.") % p,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from jobs.models import JobEvent, Run
 from jobs.states import RunState, Wish
@@ -49,6 +50,10 @@ def _placed(p: Params) -> str:
 
 
 def _wished(p: Params) -> str:
+    if p.get("for"):
+        return _wished_for(p)
+    if p.get("gpus"):
+        return _("Asked to go on with %(gpus)s") % {"gpus": q.gpus(p["gpus"])}
     return {
         Wish.CANCEL: _("Asked to stop"),
         Wish.TIME_LIMIT: _("Its time limit is over"),
@@ -56,6 +61,34 @@ def _wished(p: Params) -> str:
         Wish.REBIND: _("Asked to move to other GPUs"),
         Wish.PREEMPT: _("To make room for a job of higher priority"),
     }[Wish(p["wish"])]
+
+
+def _wished_for(p: Params) -> str:
+    """Which job it makes way for, and by which right that one goes first."""
+    if p["wish"] == Wish.REBIND:
+        return _("Asked to move to other GPUs, to make room for job #%(for)s") % p
+    if p.get("why") == "GUARANTEE":
+        return _("To make room for job #%(for)s, whose team is guaranteed the GPUs that this job had borrowed") % p
+    return _("To make room for job #%(for)s, which has a higher priority") % p
+
+
+def _extended(p: Params) -> str:
+    text = _("Given %(more)s more, until %(until)s")
+    said = text % {"more": q.duration(p["seconds"]), "until": q.clock_time(p["until"])}
+    if not p.get("delayed"):
+        return said
+    late = ngettext("%(said)s; %(count)d job waits longer", "%(said)s; %(count)d jobs wait longer", p["delayed"])
+    return late % {"said": said, "count": p["delayed"]}
+
+
+def _amended(p: Params) -> str:
+    """What a waiting job asks less of than before."""
+    after, said = p["after"], []
+    if "gpus" in after:
+        said.append(q.gpus(after["gpus"]))
+    if "limit_seconds" in after:
+        said.append(_("a time limit of %(limit)s") % {"limit": q.duration(after["limit_seconds"])})
+    return _("Asks for less now: %(what)s") % {"what": ", ".join(said)}
 
 
 EVENTS: Table = {
@@ -67,6 +100,8 @@ EVENTS: Table = {
     "HELD": lambda p: _("Put on hold"),
     "RELEASED": lambda p: _("Released"),
     "WARNED": warning,
+    "EXTENDED": _extended,
+    "AMENDED": _amended,
     "SIGNALLED": lambda p: _("Sent %(signal)s to its processes") % p,
 }
 

@@ -13,8 +13,9 @@ from jobs.wording import quantities as q
 from jobs.wording.lookup import Params, Table, say
 
 # The quantity that each field is counted in.
-QUANTITIES = {
+QUANTITIES: dict[str, Any] = {
     "gpus": q.gpus,
+    "gpu_milli": q.gpu_share,
     "millicpus": q.cpus,
     "memory_mib": q.memory,
     "limit_seconds": q.duration,
@@ -45,7 +46,8 @@ def refusals(found: Iterable[Refusal], *, reader: str | None = None) -> list[tup
 
 def _of_one_field(same: list[Refusal], reader: str | None) -> Iterator[tuple[str, str, str]]:
     own, theirs = ([r for r in same if r.scope == scope] for scope in ("user", "team"))
-    in_one_unit = same[0].field in QUANTITIES and not any(r.code.startswith("BUDGET") for r in same)
+    in_one_unit = same[0].field in QUANTITIES and same[0].field != "gpu_milli"
+    in_one_unit = in_one_unit and not any(r.code.startswith("BUDGET") for r in same)
     if in_one_unit and len(own) == len(theirs) == 1:
         yield same[0].field, same[0].code, _both(own[0], theirs[0], reader)
         return
@@ -97,13 +99,22 @@ def _in_use(text: str, p: Params, quantity: Any) -> str:
 
 
 def _in_use_counts(p: Params) -> str:
-    text = _("%(whose)s (%(limit)s) is in use: %(used)d used, %(asked)d asked.")
-    return text % {**p, "limit": q.gpus(p["limit"])}
+    text = _("%(whose)s (%(limit)s) is in use: %(used)s used, %(asked)s asked.")
+    numbers = {name: f"{p[name]:.3f}".rstrip("0").rstrip(".") for name in ("used", "asked")}
+    return text % {**p, **numbers, "limit": _model_gpus(p)}
+
+
+def _model_gpus(p: Params) -> str:
+    """A number of GPUs, of the one model that a limit is about."""
+    if p.get("model"):
+        return _("%(gpus)s of model %(model)s") % {"gpus": q.gpus(p["limit"]), "model": p["model"]}
+    return q.gpus(p["limit"])
 
 
 # "Not now": the limit is in use, and waiting helps.
 IN_USE: Table = {
     "QUOTA_GPUS": _in_use_counts,
+    "QUOTA_MODEL": _in_use_counts,
     "QUOTA_CPUS": lambda p: _in_use(_("%(whose)s (%(limit)s) is in use: %(used)s used, %(asked)s asked."), p, q.cpus),
     "QUOTA_MEMORY": lambda p: _in_use(
         _("%(whose)s (%(limit)s of memory) is in use: %(used)s used, %(asked)s asked."), p, q.memory
@@ -117,6 +128,22 @@ def _running(p: Params) -> str:
     text = ngettext(
         "%(whose)s allows %(limit)d running job, and %(used)d runs.",
         "%(whose)s allows %(limit)d running jobs, and %(used)d run.",
+        p["limit"],
+    )
+    return text % p
+
+
+def _model(p: Params) -> str:
+    text = _("%(whose)s is %(limit)s of model %(model)s at once; %(asked)s asked.")
+    return text % {**p, "limit": q.gpus(p["limit"]), "asked": q.gpus(p["asked"])}
+
+
+def _interactive(p: Params) -> str:
+    if p["limit"] == 0:
+        return _("%(whose)s allows no interactive jobs.") % p
+    text = ngettext(
+        "%(whose)s allows %(limit)d interactive job at once, and %(used)d runs.",
+        "%(whose)s allows %(limit)d interactive jobs at once, and %(used)d run.",
         p["limit"],
     )
     return text % p
@@ -170,6 +197,8 @@ QUOTAS: Table = {
     "QUOTA_GPUS": lambda p: _above(_("%(whose)s is %(limit)s at once; %(asked)s asked."), p, q.gpus),
     "QUOTA_CPUS": lambda p: _above(_("%(whose)s is %(limit)s at once; %(asked)s asked."), p, q.cpus),
     "QUOTA_MEMORY": lambda p: _above(_("%(whose)s is %(limit)s of memory at once; %(asked)s asked."), p, q.memory),
+    "QUOTA_MODEL": _model,
+    "QUOTA_INTERACTIVE": _interactive,
     "QUOTA_RUNNING": _running,
     "QUOTA_QUEUED": _queued,
     "BUDGET_USED": _budget_used,
@@ -192,6 +221,14 @@ def _bad_image(p: Params) -> str:
     return _('"%(image)s" is no image name; it looks like registry/path:tag, without spaces.') % p
 
 
+def _no_other_place(p: Params) -> str:
+    from jobs.wording.waits import wait_reason
+
+    why = " ".join(wait_reason(reason) for reason in p.get("reasons") or ())
+    said = _("There is no other place for it now, so it is left where it is.")
+    return f"{said} {why}".strip()
+
+
 PROBLEMS: Table = {
     "NAME_EMPTY": lambda p: _("Give the job a name."),
     "NAME_LONG": lambda p: _("The name has %(length)d characters; at most %(most)d fit.") % p,
@@ -212,6 +249,33 @@ PROBLEMS: Table = {
     "LIMIT_SMALL": lambda p: _("The time limit is at least %(least)d second.") % p,
     "GRACE_RANGE": lambda p: _("From 0 to %(most)d seconds.") % p,
     "PRIORITY_RANGE": lambda p: _("Choose one of the priorities offered."),
+    "SHARE_RANGE": lambda p: _("A share is between 1 and 100 percent of a GPU."),
+    "SHARE_OF_ONE": lambda p: _("A share is part of one GPU: ask for 1 GPU, or for whole ones."),
+    "SHARE_OF_PROFILE": lambda p: _("A MIG instance is part of a GPU already: leave the share at 100 percent."),
+    "PROFILE_FORM": lambda p: _('"%(profile)s" is no MIG profile; it looks like 1g.10gb.') % p,
+    "PROFILE_OF_ONE": lambda p: _(
+        "A job can use one MIG instance only, whatever it is given: ask for 1 GPU, or for whole ones."
+    ),
+    "LEAST_RANGE": lambda p: (
+        _("From 1 to the number of GPUs, %(most)d.") % p if p["most"] else _("Only a job with GPUs can be elastic.")
+    ),
+    "LABEL_FORM": lambda p: _('"%(label)s" is no label; it looks like disk=nvme.') % p,
+    "SIGNAL_UNKNOWN": lambda p: _('"%(name)s" is none of the signals offered: %(names)s.') % p,
+    "ONLY_LESS": lambda p: (
+        _("A waiting job can only ask for less: from %(least)d to fewer than %(most)d GPUs.") % p
+        if p["most"] > 1
+        else _("It asks for no more than it needs to wait for already.")
+    ),
+    "ONLY_SHORTER": lambda p: (
+        _("A waiting job can only ask for less time than its %(most)s.") % {"most": q.duration(p["most"] or 0)}
+    ),
+    "NO_GPUS_TO_MOVE": lambda p: _("It has no GPUs: only when its host is closed can it be moved away."),
+    "NOT_ELASTIC": lambda p: _("Only an elastic job, which has a smallest number of GPUs, can go on with another one."),
+    "SAME_SIZE": lambda p: _("It has %(gpus)s already.") % {"gpus": q.gpus(p["gpus"])},
+    "NO_OTHER_PLACE": _no_other_place,
+    "NOT_RUNNING": lambda p: _("It is not running, or is being stopped already."),
+    "NO_DEADLINE": lambda p: _("It has no time limit, so there is nothing to extend."),
+    "EXTENSION_RANGE": lambda p: _("Ask for a minute at least."),
     "MODEL_WITHOUT_GPUS": lambda p: _("A GPU model or GPU memory is asked for, but no GPU."),
     "VARIABLE_NAME": lambda p: (
         _('Row %(row)d: "%(name)s" is no variable name; use letters, digits and _, not beginning with a digit.') % p

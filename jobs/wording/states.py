@@ -6,12 +6,16 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from jobs.models import Job, Priority, Run
+from jobs.quotas import WHOLE
 from jobs.states import ENDED, WAITING, JobState, Wish
 from jobs.wording import quantities as q
 from jobs.wording.ends import end_sentence
 from jobs.wording.events import progress
 from jobs.wording.lookup import Params, Table, say
 from jobs.wording.waits import wait_reason
+
+# Not reasons to wait, but who is ahead and what would help.
+HINTS = frozenset({"AHEAD", "FITS_WITH", "FITS_WITHIN", "FITS_ON", "FITS_WITHOUT"})
 
 
 def state_label(state: str) -> str:
@@ -52,24 +56,34 @@ def _held_reason(job: Job) -> dict[str, Any]:
 
 def _telling(reasons: list[dict[str, Any]]) -> dict[str, Any]:
     """The reason to show alone: the first that is not merely a hint or a place in line."""
-    return next((r for r in reasons if r.get("code") not in ("AHEAD", "FITS_WITH")), reasons[0])
+    return next((r for r in reasons if r.get("code") not in HINTS), reasons[0])
 
 
 def _running(p: Params) -> str:
     job, run = p["job"], p["run"]
     where = _("on %(node)s") % {"node": run.node.name} if run else ""
-    what = q.gpus(job.gpus) if job.gpus else q.cpus(job.millicpus)
+    what = _gpus_held(job, run) if job.gpus else q.cpus(job.millicpus)
     since = run.started_at or run.starting_at or run.placed_at if run else job.started_at
     text = _("Running %(where)s with %(what)s since %(since)s.")
     return text % {"where": where, "what": what, "since": q.clock_time(since)}
+
+
+def _gpus_held(job: Job, run: Run | None) -> str:
+    """Of an elastic job what it has this time; of a share, how large it is."""
+    if job.gpu_milli < WHOLE:
+        return q.gpu_share(job.gpu_milli)
+    return q.gpus(run.allocation.gpus if run is not None and job.least_gpus is not None else job.gpus)
 
 
 def _stopping(p: Params) -> str:
     run = p["run"]
     wish = Wish(run.wish) if run and run.wish else None
     who = run.wish_by.username if run and run.wish_by_id else ""
+    winner = run.makes_way_for_id if run else None
     if wish is Wish.CANCEL and who:
         return _("Stopping: cancelled by %(who)s.") % {"who": who}
+    if winner is not None and wish in (Wish.PREEMPT, Wish.REBIND):
+        return _("Stopping: it makes room for job #%(job)s, and then goes on.") % {"job": winner}
     return {
         Wish.CANCEL: _("Stopping: cancelled."),
         Wish.TIME_LIMIT: _("Stopping: its time limit is over."),

@@ -142,6 +142,22 @@ def _no_gpu_memory(p: Params) -> str:
     return text % {"asked": q.memory(p["asked_mib"]), "most": q.memory(p["most_mib"] or 0)}
 
 
+def _making_way(p: Params) -> str:
+    text = ngettext(
+        "%(count)d job on %(node)s is being stopped to make room for it.",
+        "%(count)d jobs on %(node)s are being stopped to make room for it.",
+        p["count"],
+    )
+    return text % p
+
+
+def _reserved(p: Params) -> str:
+    if p.get("at"):
+        text = _("%(node)s is kept for job #%(job)s, which starts there by %(at)s; this job would run longer.")
+        return text % {**p, "at": q.clock_time(p["at"])}
+    return _("%(node)s is kept for job #%(job)s, which goes before it.") % p
+
+
 WAITS: Table = {
     "PAUSED": _paused,
     "HELD_BY_USER": lambda p: _("On hold: it waits until it is released."),
@@ -175,5 +191,12 @@ WAITS: Table = {
     "GPU_UNSAMPLED": _unsampled,
     "KEPT_FOR": lambda p: _("Freed GPUs on %(node)s are kept for job #%(job)s, which has waited longest.") % p,
     "AHEAD": _ahead,
+    "MAKING_WAY": _making_way,
+    "RESERVED_FOR": _reserved,
+    "FITS_WITHIN": lambda p: (
+        _("It would start now with a time limit of %(limit)s.") % {"limit": q.duration(p["seconds"])}
+    ),
+    "FITS_ON": lambda p: _("It would start now on a %(model)s.") % p,
+    "FITS_WITHOUT": lambda p: _("It would start now on a host without %(labels)s.") % {"labels": q.names(p["labels"])},
     "FITS_WITH": lambda p: _("It would fit now with %(gpus)s.") % {"gpus": q.gpus(p["gpus"])},
 }
