@@ -22,10 +22,10 @@ from django.utils import timezone
 from gpus.availability import why_unavailable
 from gpus.models import GPU
 from gpus.models import Node as NodeRow
-from jobs import announce, makeroom, quotas, snapshot, usage
+from jobs import announce, estimates, makeroom, quotas, snapshot, usage
 from jobs.control import revoke
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Run
-from jobs.policy import Placement, Plan, Snapshot, make_plan
+from jobs.policy import Placement, Plan, Reason, Snapshot, make_plan
 from jobs.policy.view import WHOLE
 from jobs.queues import send_launch
 from jobs.states import EndReason, JobState, RunState
@@ -125,7 +125,8 @@ def _place(placement: Placement) -> Run | None:
     if slots is None or any(why_unavailable(gpu, now) for gpu in gpus) or not _has_room(node, job):
         return None
     job.gpus = len(gpus)  # an elastic job is charged for what it gets; its row keeps what it could use
-    if snapshot.why_closed(node, now) is not None or _over_quota(job, now):
+    job.least_gpus = None
+    if snapshot.why_closed(node, now) is not None or _over_quota(job, gpus, now):
         return None
     run = Run.objects.create(
         job=job, node=node, placed_at=now, number=(job.runs.aggregate(n=Max("number"))["n"] or 0) + 1
@@ -140,8 +141,9 @@ def _place(placement: Placement) -> Run | None:
     )
     moved = job.advance(
         JobState.QUEUED, JobState.PLACED, run=run, event="PLACED", wait_reasons=[], blocked_since=None, avoid_gpus=[],
-        params={"node": node.name, "gpus": [gpu.index for gpu in gpus]},
+        params={"node": node.name, "gpus": [gpu.index for gpu in gpus]}, expected_earliest=None, expected_latest=None,
     )  # fmt: skip
+    estimates.started(job.pk, now)
     if not moved:
         transaction.set_rollback(True)  # cancelled or held meanwhile: nothing of this may stay
         return None
@@ -165,14 +167,11 @@ def _slots(job: Job, gpus: list[GPU]) -> list[tuple[GPU, Sequence[int]]] | None:
     return [(gpu, free[:needed])] if needed <= len(free) else None
 
 
-def _over_quota(job: Job, now: datetime) -> bool:
-    limits = usage.user_limits([job.owner])[job.owner_id], usage.team_limits([job.team])[job.team_id]
-    levels = []
-    for limit, pk in zip(limits, (job.owner_id, job.team_id), strict=True):
-        held = usage.holdings(**{limit.scope: pk})
-        budgets = [pk] if limit.gpu_seconds is not None else []
-        levels.append((limit, usage.in_use(limit.scope, [pk], held, now, budgets=budgets)[pk]))
-    return bool(quotas.never(job, *limits) or quotas.start(job, *levels))
+def _over_quota(job: Job, gpus: Sequence[GPU], now: datetime) -> bool:
+    levels = usage.levels(job.owner, job.team, now)
+    given = usage.by_model(quotas.milli(job.gpus, job.gpu_milli), [gpu.model for gpu in gpus])
+    limits = [limit for limit, _used in levels]
+    return bool(quotas.never(job, *limits) or quotas.start(job, *levels) or quotas.above_models(given, *levels))
 
 
 def _has_room(node: NodeRow, job: Job) -> bool:
@@ -185,7 +184,10 @@ def _has_room(node: NodeRow, job: Job) -> bool:
 
 def _write_reasons(picture: Snapshot, plan: Plan) -> None:
     """Write only what changed, in one transaction."""
-    told = dict(Job.objects.filter(pk__in=plan.reasons).order_by().values_list("pk", "wait_reasons"))
+    rows = Job.objects.filter(pk__in=plan.reasons).order_by()
+    told, ranges = dict[int, list[Reason]](), dict[int, estimates.Range]()
+    for pk, reasons, earliest, latest in rows.values_list("pk", "wait_reasons", "expected_earliest", "expected_latest"):
+        told[pk], ranges[pk] = reasons, (earliest, latest)
     with transaction.atomic():
         for job in picture.waiting:
             if job.id not in told:
@@ -198,6 +200,7 @@ def _write_reasons(picture: Snapshot, plan: Plan) -> None:
                 wait_reasons=reasons, blocked_since=since
             )
             announce.job_changed(job.id)
+        estimates.write(plan.expected, ranges, picture.now, held={job.id for job in picture.waiting if job.held_by})
 
 
 def resend_lost_starts(now: datetime) -> int:

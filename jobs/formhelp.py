@@ -17,7 +17,7 @@ from portal.models import User
 
 def beside(user: User, limits: Limits) -> dict[str, str]:
     """Field name to a sentence on this person's limit there and how much of it is in use; none where there is none."""
-    used = usage.usages("user", [user.pk], timezone.now())[user.pk]
+    used = usage.usages("user", {user.pk: limits}, timezone.now())[user.pk]
     found = {
         "gpus": _gpus(limits, used), "cpus": _cpus(limits, used), "memory": _memory(limits, used),
         "limit": _limit(limits, user), "priority": _priority(limits),
@@ -136,13 +136,10 @@ def _percent(part: float, whole: float) -> int:
 def levels_of(user: User, teams: list[Team]) -> dict[str, list[tuple[Limits, Usage]]]:
     """ "user" and each team's name to its limits and usage, budgets included."""
     now = timezone.now()
-    mine = usage.user_limits([user])[user.pk]
-    theirs = usage.team_limits(teams)
-    mine_used = usage.usages("user", [user.pk], now, budgets=[user.pk] if mine.gpu_seconds is not None else [])
-    budgets = [pk for pk, limits in theirs.items() if limits.gpu_seconds is not None]
-    theirs_used = usage.usages("team", list(theirs), now, budgets=budgets)
+    mine, theirs = usage.user_limits([user]), usage.team_limits(teams)
+    mine_used, theirs_used = usage.usages("user", mine, now), usage.usages("team", theirs, now)
     return {
-        "user": [(mine, mine_used[user.pk])],
+        "user": [(mine[user.pk], mine_used[user.pk])],
         **{team.name: [(theirs[team.pk], theirs_used[team.pk])] for team in teams},
     }
 

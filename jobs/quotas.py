@@ -136,10 +136,11 @@ class Refusal:
     limit: int
     used: float = 0
     nearest: int | None = None
-    model: str = ""
+    model: str = ""  # of which GPUs; empty: of any
+    days: int = 0  # of the window, of a budget
 
     def as_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "model" or value}
+        return {name: value for name, value in vars(self).items() if value or name not in ("model", "days")}
 
 
 # (code, field of Limits, of Usage and of the form)
@@ -189,7 +190,7 @@ def _budget_never(ask: Ask, limits: Limits) -> Iterator[Refusal]:
         asked = None if ask.limit_seconds is None else taken * ask.limit_seconds // WHOLE
         yield Refusal(
             code="BUDGET_SIZE", field="limit_seconds", scope=limits.scope, name=limits.name, asked=asked,
-            limit=limits.gpu_seconds, nearest=limits.gpu_seconds * WHOLE // taken or None,
+            limit=limits.gpu_seconds, nearest=limits.gpu_seconds * WHOLE // taken or None, days=limits.window_days,
         )  # fmt: skip
 
 
@@ -249,6 +250,20 @@ def closed_models(
     return found
 
 
+def above_models(given: Mapping[str, int], *levels: tuple[Limits, Usage]) -> list[Refusal]:
+    """Refusals of these GPUs, thousandths by model, which were chosen for a job."""
+    return [
+        Refusal(
+            code="QUOTA_MODEL", field="gpus", scope=limits.scope, name=limits.name, model=model, asked=in_gpus(asked),
+            limit=limits.gpus_by_model[model], used=in_gpus(usage.milli_by_model.get(model, 0)),
+        )
+        for limits, usage in levels
+        for model, asked in given.items()
+        if model in limits.gpus_by_model
+        and usage.milli_by_model.get(model, 0) + asked > limits.gpus_by_model[model] * WHOLE
+    ]  # fmt: skip
+
+
 def most_gpus(ask: Ask, *levels: tuple[Limits, Usage]) -> int:
     """How many GPUs an elastic job may have now by all levels; models are `closed_models`' concern."""
     most = ask.gpus
@@ -290,4 +305,5 @@ def _budget_now(ask: Ask, limits: Limits, usage: Usage) -> Iterator[Refusal]:
         yield Refusal(
             code="BUDGET_USED", field="limit_seconds", scope=limits.scope, name=limits.name, asked=asked,
             limit=limits.gpu_seconds, used=usage.gpu_seconds, nearest=max(left * WHOLE // taken, 0) or None,
+            days=limits.window_days,
         )  # fmt: skip

@@ -12,10 +12,10 @@ from django.db.models import Q
 from gpus.availability import why_unavailable
 from gpus.models import GPU
 from gpus.models import Node as NodeRow
-from jobs import usage
+from jobs import likely, usage
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Run, Team
 from jobs.policy import Gpu, Node, Reason, Rules, Running, Snapshot, Waiting
-from jobs.quotas import Limits
+from jobs.policy.past import Like, Past
 from jobs.states import FOR_OTHERS, WAITING, EndReason, JobState, RunState
 
 SICK_DRIVER = frozenset({"driver_mismatch", "hung", "error"})
@@ -27,47 +27,61 @@ _COLUMNS = (
     "millicpus", "memory_mib", "limit_seconds", "start_after", "blocked_since", "turn", "interactive",
 )  # fmt: skip
 # What it makes the rest of: see `_waiting`.
-_MORE = ("owner_id", "team_id", "held_by_user", "held_by_admin", "pinned", "end_reason", "avoid_gpus", "node_labels")
+_MORE = (
+    "owner_id", "team_id", "image", "name", "held_by_user", "held_by_admin", "pinned", "end_reason", "avoid_gpus",
+    "node_labels",
+)  # fmt: skip
 
 
 def take(now: datetime, *, cluster: Cluster, extra: Sequence[Job] = ()) -> Snapshot:
     """The picture now. `extra` are jobs not yet submitted, for a preview; they need `owner` and `team` set."""
-    jobs = (*waiting_jobs(), *(waiting(job) for job in extra))
-    held = usage.holdings()
+    past = likely.past()
+    jobs = (*waiting_jobs(past), *(waiting(job, past) for job in extra))
+    runs = running(now, past)
+    hosts = nodes(now, runs)
+    held = usage.of_running(runs, {gpu.uuid: gpu.model for host in hosts for gpu in host.gpus})
     users = usage.user_limits(get_user_model().objects.filter(pk__in={job.user for job in jobs}).only("username"))
-    teams = usage.team_limits(Team.objects.filter(pk__in={job.team for job in jobs}))
+    all_teams = Team.objects.all()
+    teams = usage.team_limits(all_teams)
+    team_shares, member_shares = usage.shares(all_teams, now, cluster.half_life_days)
     return Snapshot(
-        now=now, nodes=nodes(now, held), waiting=jobs, running=running(), user_limits=users, team_limits=teams,
-        user_usage=usage.in_use("user", users, held, now, budgets=_with_budget(users)),
-        team_usage=usage.in_use("team", teams, held, now, budgets=_with_budget(teams)),
-        rules=Rules(reserve_after=settings.RESERVE_AFTER),
+        now=now, nodes=hosts, waiting=jobs, running=runs, user_limits=users, team_limits=teams,
+        user_usage=usage.in_use("user", users, held, now), team_usage=usage.in_use("team", teams, held, now),
+        team_shares=team_shares, member_shares=member_shares, rules=rules(cluster, all_teams),
         paused={"code": "PAUSED", "reason": cluster.pause_reason} if cluster.paused else None,
     )  # fmt: skip
 
 
-def _with_budget(limits: Mapping[int, Limits]) -> list[int]:
-    return [pk for pk, limit in limits.items() if limit.gpu_seconds is not None]
+def rules(cluster: Cluster, teams: Iterable[Team]) -> Rules:
+    """The admin's choices, as the policy reads them."""
+    return Rules(
+        reserve_after=settings.RESERVE_AFTER, preempt_lower=cluster.preempt_lower,
+        lift_after=cluster.lift_after_hours * 3600.0 if cluster.lift_after_hours else None,
+        protected_for=cluster.protected_minutes * 60.0, defragment=cluster.defragment,
+        spread=frozenset(team.pk for team in teams if team.placement == Team.Placement.SPREAD),
+    )  # fmt: skip
 
 
-def waiting_jobs() -> list[Waiting]:
+def waiting_jobs(past: Past | None = None) -> list[Waiting]:
     """All jobs that wait, read by the columns that matter: there may be thousands, many times a minute."""
     rows = Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD]).order_by()
     yields = _yields()
-    return [_waiting(row, yields.get(row["pk"])) for row in rows.values("pk", *_MORE, *_COLUMNS)]
+    return [_waiting(row, past, yields.get(row["pk"])) for row in rows.values("pk", *_MORE, *_COLUMNS)]
 
 
-def waiting(job: Job) -> Waiting:
+def waiting(job: Job, past: Past | None = None) -> Waiting:
     """The part of a job that the policy looks at."""
-    return _waiting({"pk": job.pk or 0, **{name: getattr(job, name) for name in (*_MORE, *_COLUMNS)}})
+    return _waiting({"pk": job.pk or 0, **{name: getattr(job, name) for name in (*_MORE, *_COLUMNS)}}, past)
 
 
-def _waiting(row: Mapping[str, Any], yields_to: int | None = None) -> Waiting:
+def _waiting(row: Mapping[str, Any], past: Past | None, yields_to: int | None = None) -> Waiting:
+    like = Like(row["owner_id"], row["image"], row["name"], row["limit_seconds"])
     return Waiting(
         id=row["pk"], user=row["owner_id"], team=row["team_id"],
         held_by=_holders(row["held_by_user"], row["held_by_admin"]),
         pinned=row["pinned"] or row["end_reason"] == EndReason.REBOUND,  # of a waiting job: how its last run ended
         avoid=frozenset(row["avoid_gpus"]), labels=frozenset(row["node_labels"]), yields_to=yields_to,
-        **{name: row[name] for name in _COLUMNS},
+        likely_seconds=past.seconds(like) if past is not None else None, **{name: row[name] for name in _COLUMNS},
     )  # fmt: skip
 
 
@@ -83,24 +97,26 @@ def _yields() -> dict[int, int]:
     return {job: winner for job, (run, winner) in last.items() if newest[job] == run}
 
 
-def running() -> tuple[Running, ...]:
+def running(now: datetime, past: Past) -> tuple[Running, ...]:
     """Every live run with what it holds."""
     slots: dict[int, dict[str, int]] = defaultdict(dict)
     rows = AllocationSlot.objects.filter(released_at=None).values_list("allocation__run_id", "gpu__uuid")
     for (run, uuid), count in Counter(rows).items():
         slots[run][uuid] = count
     held = Allocation.objects.filter(released_at=None).select_related("run__job", "node").order_by("pk")
-    return tuple(_running(allocation, slots[allocation.run_id]) for allocation in held)
+    held = held.defer("run__job__script", "run__job__environment", "run__job__secrets_encrypted")  # may be long
+    return tuple(_running(allocation, slots[allocation.run_id], now, past) for allocation in held)
 
 
-def _running(held: Allocation, slots: Mapping[str, int]) -> Running:
+def _running(held: Allocation, slots: Mapping[str, int], now: datetime, past: Past) -> Running:
     run, job = held.run, held.run.job
+    like = Like(job.owner_id, job.image, job.name, job.limit_seconds)
     return Running(
         run=run.pk, job=job.pk, user=held.user_id, team=held.team_id, priority=job.priority, node=held.node.name,
         gpus=held.gpus, slots=slots, millicpus=held.millicpus, memory_mib=held.memory_mib, since=held.created_at,
-        ends_by=_ends_by(run, job), preemptible=job.preemptible, stopping=bool(run.wish),
-        makes_way_for=run.makes_way_for_id, interactive=job.interactive, movable=job.movable, gpu_milli=job.gpu_milli,
-        ask=waiting(job) if job.movable else None,
+        ends_by=_ends_by(run, job), likely=past.ends(like, since=held.created_at, now=now), gpu_milli=job.gpu_milli,
+        preemptible=job.preemptible, stopping=bool(run.wish), makes_way_for=run.makes_way_for_id,
+        interactive=job.interactive, movable=job.movable, ask=waiting(job, past) if job.movable else None,
     )  # fmt: skip
 
 
@@ -115,17 +131,18 @@ def _holders(by_user: bool, by_admin: bool) -> tuple[str, ...]:
     return tuple(who for who, holds in (("user", by_user), ("admin", by_admin)) if holds)
 
 
-def nodes(now: datetime, held: Iterable[usage.Holding]) -> tuple[Node, ...]:
+def nodes(now: datetime, held: Iterable[Running]) -> tuple[Node, ...]:
     """Every host with its GPUs, what is allocated there, and why it is closed, if it is."""
     gpus: dict[int, list[GPU]] = defaultdict(list)
     for gpu in GPU.objects.select_related("node").order_by("node_id", "index"):
         gpus[gpu.node_id].append(gpu)
-    taken = Counter(AllocationSlot.objects.filter(released_at=None).values_list("gpu_id", flat=True))
-    used: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-    for holding in held:
-        used[holding.node][0] += holding.millicpus
-        used[holding.node][1] += holding.memory_mib
-    return tuple(_node(row, gpus[row.pk], taken, used[row.pk], now) for row in NodeRow.objects.all())
+    taken: Counter[str] = Counter()
+    used: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for run in held:
+        taken.update(run.slots)
+        used[run.node][0] += run.millicpus
+        used[run.node][1] += run.memory_mib
+    return tuple(_node(row, gpus[row.pk], taken, used[row.name], now) for row in NodeRow.objects.all())
 
 
 def hardware(now: datetime) -> tuple[Node, ...]:
@@ -135,14 +152,14 @@ def hardware(now: datetime) -> tuple[Node, ...]:
     return nodes(now, ())
 
 
-def _node(row: NodeRow, gpus: Iterable[GPU], taken: Counter[int], used: list[int], now: datetime) -> Node:
+def _node(row: NodeRow, gpus: Iterable[GPU], taken: Counter[str], used: list[int], now: datetime) -> Node:
     return Node(
         name=row.name,
         millicpus=max(row.millicpus - row.reserved_millicpus, 0),
         memory_mib=max(row.memory_mib - row.reserved_memory_mib, 0),
         used_millicpus=used[0],
         used_memory_mib=used[1],
-        gpus=tuple(_gpu(gpu, taken[gpu.pk], now) for gpu in gpus),
+        gpus=tuple(_gpu(gpu, taken[gpu.uuid], now) for gpu in gpus),
         labels=frozenset(f"{key}={value}" for key, value in row.labels.items()),
         closed=why_closed(row, now),
     )

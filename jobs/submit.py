@@ -44,7 +44,7 @@ def submit(request: JobRequest, *, owner: Any, team: Team, submission: uuid.UUID
                 _stand_in_line(owner, team)
                 if existing := same.first():
                     return existing
-                _admit(limits, owner, team)
+                _admit(owner, team)
             job = _store(request, owner, team, submission)
             transaction.on_commit(wake_scheduler, robust=True)
     except IntegrityError:
@@ -130,12 +130,8 @@ def _stand_in_line(owner: Any, team: Team) -> None:
         Team.objects.select_for_update().get(pk=team.pk)
 
 
-def _admit(limits: tuple[Limits, Limits], owner: Any, team: Team) -> None:
-    now = timezone.now()
-    refusals = quotas.admit(
-        (limits[0], usage.usages("user", [owner.pk], now)[owner.pk]),
-        (limits[1], usage.usages("team", [team.pk], now)[team.pk]),
-    )
+def _admit(owner: Any, team: Team) -> None:
+    refusals = quotas.admit(*usage.levels(owner, team, timezone.now()))
     if refusals:
         raise Refused(refusals)
 

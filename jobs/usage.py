@@ -1,14 +1,16 @@
 """Who holds and has used what, summed from allocations and jobs each time: there is no counter to drift."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from django.db.models import Count, Q
 
-from jobs.models import Allocation, Job, Quota
+from jobs import gputime
+from jobs.models import Allocation, AllocationSlot, Job, Membership, Quota, Team
+from jobs.policy import Running, Share
 from jobs.quotas import BUDGET_DAYS, Limits, Scope, Usage
 from jobs.states import JobState
 
@@ -52,49 +54,84 @@ def _seconds(hours: int | None) -> int | None:
 
 
 class Holding(NamedTuple):
-    """What one live run holds, where and for whom (primary keys)."""
+    """What one live run holds, and for whom (primary keys)."""
 
-    node: int
     user: int
     team: int
     gpu_milli: int
+    milli_by_model: Mapping[str, int]
     millicpus: int
     memory_mib: int
+    interactive: bool
 
 
 def holdings(**of: Any) -> list[Holding]:
     """What is held now, by everybody or by those that the filter leaves."""
-    rows = Allocation.objects.filter(released_at=None, **of)
-    return [Holding(*row) for row in rows.values_list("node_id", "user_id", "team_id", *Holding._fields[3:])]
+    live = Allocation.objects.filter(released_at=None, **of)
+    slots = AllocationSlot.objects.filter(allocation__in=live).order_by().distinct()
+    models: dict[int, list[str]] = defaultdict(list)
+    for pk, _gpu, model in slots.values_list("allocation_id", "gpu_id", "gpu__model"):
+        models[pk].append(model)
+    columns = ("pk", "user_id", "team_id", "gpu_milli", "millicpus", "memory_mib", "run__job__interactive")
+    return [
+        Holding(user, team, milli, by_model(milli, models[pk]), cpus, memory, interactive)
+        for pk, user, team, milli, cpus, memory, interactive in live.values_list(*columns)
+    ]
 
 
-def usages(field: str, ids: Iterable[int], now: datetime, *, budgets: Iterable[int] = ()) -> dict[int, Usage]:
-    """The usage of each of these users (field="user") or teams ("team").
+def of_running(running: Iterable[Running], models: Mapping[str, str]) -> list[Holding]:
+    """The same from the policy's picture; `models` by GPU UUID."""
+    return [
+        Holding(
+            run.user, run.team, run.milli, by_model(run.milli, [models.get(uuid, "") for uuid in run.slots]),
+            run.millicpus, run.memory_mib, run.interactive,
+        )
+        for run in running
+    ]  # fmt: skip
 
-    GPU-seconds are only summed for `budgets`, those who have a budget: that sum reads 30 days of history.
+
+def by_model(milli: int, models: Sequence[str]) -> dict[str, int]:
+    """Thousandths of GPUs by model, from the model of each GPU that has a part in them."""
+    return {model: milli * count // len(models) for model, count in Counter(models).items()}
+
+
+def usages(field: str, limits: Mapping[int, Limits], now: datetime) -> dict[int, Usage]:
+    """The usage of each of these users (field="user") or teams ("team"), whose limits tell of which time.
+
+    GPU-seconds are only summed for those who have a budget: that sum reads history.
     """
-    wanted = set(ids)
-    queued = _queued("owner" if field == "user" else "team", wanted)
-    return in_use(field, wanted, holdings(**{f"{field}__in": wanted}), now, budgets=budgets, queued=queued)
+    queued = _queued("owner" if field == "user" else "team", set(limits))
+    return in_use(field, limits, holdings(**{f"{field}__in": set(limits)}), now, queued=queued)
+
+
+def levels(owner: Any, team: Any, now: datetime) -> tuple[tuple[Limits, Usage], tuple[Limits, Usage]]:
+    """Limits and usage of a job's owner and of its team."""
+    users, teams = user_limits([owner]), team_limits([team])
+    mine, theirs = usages("user", users, now), usages("team", teams, now)
+    return (users[owner.pk], mine[owner.pk]), (teams[team.pk], theirs[team.pk])
 
 
 def in_use(
-    field: str, ids: Iterable[int], held: Iterable[Holding], now: datetime, *, budgets: Iterable[int] = (),
+    field: str, limits: Mapping[int, Limits], held: Iterable[Holding], now: datetime, *,
     queued: Mapping[int, int] = MappingProxyType({}),
 ) -> dict[int, Usage]:  # fmt: skip
     """The same from holdings already read; waiting jobs count only where `queued` tells them."""
-    wanted = set(ids)
     by: dict[int, list[Holding]] = defaultdict(list)
     for holding in held:
         by[getattr(holding, field)].append(holding)
-    seconds = gpu_seconds(field, wanted & set(budgets), now)
-    return {pk: _usage(by[pk], queued.get(pk, 0), seconds.get(pk, 0)) for pk in wanted}
+    windows = {pk: limit.window_days for pk, limit in limits.items() if limit.has_budget}
+    seconds = gputime.in_window(field, windows, now)
+    return {pk: _usage(by[pk], queued.get(pk, 0), seconds.get(pk, 0)) for pk in limits}
 
 
 def _usage(held: list[Holding], queued: int, seconds: int) -> Usage:
+    models: Counter[str] = Counter()
+    for holding in held:
+        models.update(holding.milli_by_model)
     return Usage(
-        gpu_milli=sum(h.gpu_milli for h in held), millicpus=sum(h.millicpus for h in held),
-        memory_mib=sum(h.memory_mib for h in held), running_jobs=len(held), queued_jobs=queued, gpu_seconds=seconds,
+        gpu_milli=sum(h.gpu_milli for h in held), milli_by_model=dict(models), millicpus=sum(h.millicpus for h in held),
+        memory_mib=sum(h.memory_mib for h in held), running_jobs=len(held), queued_jobs=queued,
+        interactive_jobs=sum(h.interactive for h in held), gpu_seconds=seconds,
     )  # fmt: skip
 
 
@@ -104,17 +141,19 @@ def _queued(field: str, ids: set[int]) -> dict[int, int]:
     return dict(rows.order_by().values_list(field).annotate(n=Count("pk")))
 
 
-def gpu_seconds(field: str, ids: set[int], now: datetime) -> dict[int, int]:
-    """GPU-seconds used in the last 30 days, and what live runs may still use: GPUs × the rest of their limits."""
-    if not ids:
-        return {}
-    begin = now - timedelta(days=BUDGET_DAYS)
-    rows = Allocation.objects.filter(Q(released_at=None) | Q(released_at__gt=begin), gpus__gt=0)
-    rows = rows.filter(**{f"{field}__in": ids})
-    total: dict[int, float] = defaultdict(float)
-    columns = (f"{field}_id", "gpus", "created_at", "released_at", "run__deadline", "run__job__limit_seconds")
-    for pk, gpus, start, end, deadline, limit in rows.values_list(*columns):
-        if end is None and limit is not None:
-            end = deadline or now + timedelta(seconds=limit)
-        total[pk] += gpus * ((end or now) - max(start, begin)).total_seconds()
-    return {pk: round(seconds) for pk, seconds in total.items()}
+def shares(
+    teams: Iterable[Team], now: datetime, half_life_days: float
+) -> tuple[dict[int, Share], dict[tuple[int, int], Share]]:  # fmt: skip
+    """The fair-share tree's teams and, by (team, user), their members, with what they used.
+
+    Who used GPUs and has left the team has no share in it any more, but the team has used them.
+    """
+    used = gputime.decayed(now, half_life_days)
+    of_team: dict[int, float] = defaultdict(float)
+    for (team, _user), seconds in used.items():
+        of_team[team] += seconds
+    members = {(team, user): shares for team, user, shares in Membership.objects.values_list("team", "user", "shares")}
+    return (
+        {team.pk: Share(shares=team.shares, used=of_team[team.pk]) for team in teams},
+        {who: Share(shares=members.get(who, 0), used=used.get(who, 0.0)) for who in members.keys() | used.keys()},
+    )

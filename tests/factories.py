@@ -83,8 +83,8 @@ def make_run(
     number = job.runs.count() + 1
     run = Run.objects.create(job=job, node=node, number=number, state=state, **{**times, **fields})
     allocation = Allocation.objects.create(
-        run=run, node=node, user=job.owner, team=job.team, gpus=job.gpus, gpu_milli=quotas.milli(job.gpus, job.gpu_milli),
-        millicpus=job.millicpus, memory_mib=job.memory_mib,
+        run=run, node=node, user=job.owner, team=job.team, gpus=job.gpus,
+        gpu_milli=quotas.milli(job.gpus, job.gpu_milli), millicpus=job.millicpus, memory_mib=job.memory_mib,
     )  # fmt: skip
     for gpu in free_gpus(node)[: job.gpus] if gpus is None else gpus:
         AllocationSlot.objects.create(allocation=allocation, gpu=gpu)

@@ -130,7 +130,7 @@ def test_reasons_are_written_only_when_they_change(alice: User, django_assert_ma
     for _ in range(30):
         factories.make_job(alice)
     dispatch.run_pass()
-    with django_assert_max_num_queries(20):
+    with django_assert_max_num_queries(23):
         dispatch.run_pass()
 
 
