@@ -275,7 +275,6 @@ class Job(models.Model):
     held_by_user = models.BooleanField(default=False)
     held_by_admin = models.BooleanField(default=False)
     pinned = models.BooleanField(default=False)  # by an admin: before all others
-    turn = models.IntegerField(default=0)  # the owner's own order among their jobs of one class: smaller first
     avoid_gpus = models.JSONField(default=list, blank=True)  # UUIDs it is being moved away from, until it is placed
     requeues = models.PositiveSmallIntegerField(default=0)
     wait_reasons = models.JSONField(default=list, blank=True)  # [{code, …numbers}], see jobs.policy.explain

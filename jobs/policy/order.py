@@ -1,8 +1,7 @@
 """The order of the queue. Pure.
 
 Pinned jobs, then by class (priority, lifted by waiting), then those within their soft GPU-hour mark, then by fair
-share, then the longest in the queue. Jobs of one owner in one team and class may change places with each other
-by `turn`, never with anybody else's.
+share, then who is longest in the queue: strictly first come, first served among equals.
 """
 
 import heapq
@@ -60,7 +59,6 @@ class Queue:
                 heapq.heapreplace(self._heap, (fresh, number, line))
                 continue
             job = line.jobs.pop()
-            line.places.pop()
             if line.jobs:
                 heapq.heapreplace(self._heap, (self._key(line), number, line))
             else:
@@ -76,14 +74,15 @@ class Queue:
 
     def _key(self, line: "_Line") -> Key:
         line.charges = self._charges
-        at, pk = line.places[-1]
-        beyond = self._marks.beyond(line.team, line.user)
-        return (not line.pinned, -line.rank, beyond, *self._tree.load(line.team, line.user), at, pk)
+        head, beyond = line.jobs[-1], self._marks.beyond(line.team, line.user)
+        return (
+            not line.pinned, -line.rank, beyond, *self._tree.load(line.team, line.user), head.queued_at, head.id
+        )  # fmt: skip
 
 
 @dataclass
 class _Line:
-    """Jobs of one owner in one team and class, last one first, and the places in the queue that they have."""
+    """Jobs of one owner in one team and class, the first to start last."""
 
     pinned: bool
     rank: int
@@ -93,8 +92,7 @@ class _Line:
     charges: int = 0  # how many the key in the heap knows of
 
     def __post_init__(self) -> None:
-        self.places = sorted(((job.queued_at, job.id) for job in self.jobs), reverse=True)
-        self.jobs.sort(key=lambda job: (job.turn, job.queued_at, job.id), reverse=True)
+        self.jobs.sort(key=lambda job: (job.queued_at, job.id), reverse=True)
 
 
 class _Marks:

@@ -72,7 +72,6 @@ class Waiting:
     held_by: tuple[str, ...] = ()  # "user", "admin"
     blocked_since: datetime | None = None
     pinned: bool = False  # by an admin, or on its way to other GPUs: before all others
-    turn: int = 0  # the owner's own order among their jobs of one class: smaller goes first
     interactive: bool = False
     avoid: frozenset[str] = frozenset()  # UUIDs of GPUs it is being moved away from
     yields_to: int | None = None  # the waiting job that its last run made way for: not before that one
@@ -135,6 +134,7 @@ class Rules:
     """The admin's choices, in seconds where they are times."""
 
     reserve_after: float = 600.0  # a blocked job that can't be dated, and is not the first, has a node kept after this
+    most_kept: int = 8  # nodes that are kept for blocked jobs at once, beyond those that others make way on
     lift_after: float | None = None  # a job is lifted by one class each time it has waited so long; None: never
     preempt_lower: bool = False  # whether higher classes may stop preemptible lower ones
     protected_for: float = 600.0  # no run is stopped for another before it ran so long

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
-from jobs import dispatch, queues
+from jobs import dispatch, gputime, queues
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ def _passes() -> None:
             dispatch.run_pass()
             dispatch.resend_lost_starts(timezone.now())
             dispatch.take_back_unbegun(timezone.now())
+            gputime.roll_up(timezone.now())
         except DatabaseError as error:
             log.warning("a pass failed, the next one comes: %s", error)
         except Exception:

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from gpus.models import GPU, GPUMinute, Node
-from jobs import logstore
+from jobs import gputime, logstore, quotas
 from jobs.models import Allocation, AllocationSlot, Job, JobEvent, Membership, Mount, Quota, Run, Team
 from jobs.states import JOB_STATE_AFTER, EndReason, JobState, RunState
 from portal.demo.engine import IMAGE
@@ -45,6 +45,7 @@ class Command(BaseCommand):
         node = _node_with_gpus()
         for past in HISTORY:
             _remember(past, people[past.owner], team, node)
+        gputime.rebuild(timezone.now())  # days that were rolled up may have got a past
 
 
 # --- people ---
@@ -180,8 +181,9 @@ def _gpus(past: Past, node: Node) -> list[GPU]:
 def _allocation(run: Run, gpus: list[GPU], started: datetime, ended: datetime) -> None:
     job = run.job
     allocation = Allocation.objects.create(
-        run=run, node=run.node, user=job.owner, team=job.team, gpus=job.gpus, millicpus=job.millicpus,
-        memory_mib=job.memory_mib, created_at=started, released_at=ended,
+        run=run, node=run.node, user=job.owner, team=job.team, gpus=job.gpus,
+        gpu_milli=quotas.milli(job.gpus, job.gpu_milli), millicpus=job.millicpus, memory_mib=job.memory_mib,
+        created_at=started, released_at=ended,
     )  # fmt: skip
     AllocationSlot.objects.bulk_create(
         AllocationSlot(allocation=allocation, gpu=gpu, released_at=ended) for gpu in gpus
