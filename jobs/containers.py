@@ -21,6 +21,7 @@ import docker
 import docker.errors
 import requests
 from django.conf import settings
+from docker.tls import TLSConfig
 
 LABEL = "dockyard.installation"
 LABEL_JOB = "dockyard.job"
@@ -114,16 +115,30 @@ class Container:
         return self.status in ("running", "paused", "restarting")
 
 
+class _Client(docker.APIClient):
+    """Goes straight to the engine: proxies and authorities that the environment names are for the web."""
+
+    trust_env = property(lambda _self: False, lambda _self, _value: None)
+
+
 def _client(timeout: int) -> docker.APIClient:
     """This thread's client: requests sessions are not made to be shared between threads."""
     clients: dict[tuple[str, int], docker.APIClient] = _local.__dict__.setdefault("clients", {})
     key = settings.DOCKER_HOST, timeout
     if key not in clients:
         try:
-            clients[key] = docker.APIClient(base_url=settings.DOCKER_HOST, version="auto", timeout=timeout)
+            clients[key] = _Client(settings.DOCKER_HOST, version="auto", timeout=timeout, tls=_tls())
         except (docker.errors.DockerException, requests.RequestException) as error:
             raise EngineUnavailable(_first_line(error)) from error
     return clients[key]
+
+
+def _tls() -> TLSConfig | bool:
+    folder = settings.DOCKER_TLS
+    if folder is None:
+        return False
+    pair = str(folder / "cert.pem"), str(folder / "key.pem")
+    return TLSConfig(client_cert=pair, ca_cert=str(folder / "ca.pem"), verify=True)
 
 
 def _translate(error: Exception) -> Exception:

@@ -9,6 +9,7 @@ import logging
 import os
 import selectors
 import socket
+import ssl
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from jobs.spool import Piece, PieceWriter, Spool
 
 log = logging.getLogger(__name__)
 
-_BUFFER = 1 << 18
+_BUFFER = 1 << 18  # more than a record of TLS, so that none is left half-read
 _RETRY = 1.0  # seconds until a full disk is tried again
 
 
@@ -92,6 +93,7 @@ class Drain(threading.Thread):
                 return False
             if verb == "add":
                 self._selector.register(intake.sock, selectors.EVENT_READ, intake)
+                self._read(intake)  # TLS may hold output that came with the answer to the attach, and tells no selector
             elif not intake.closed.is_set():
                 self._close(intake)
         return True
@@ -100,7 +102,7 @@ class Drain(threading.Thread):
         """Move one buffer from the socket to the spool."""
         try:
             count = intake.sock.recv_into(self._buffer)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError as error:
             log.warning("the output of run %s broke off: %s", intake.run_id, error)
