@@ -18,6 +18,7 @@ ENGINE_BUFFERS = 2 << 20  # more than it may have delivered and not yet logged w
 MAX_FRAME = 1 << 20  # in the engine's own log; a larger one is no frame
 
 RECOVERING = b"[output being recovered]\n"
+NOT_RECORDED = b"[some bytes not recorded]\n"  # for good; how many, nobody is left to tell
 _header = struct.Struct(">B3xI")
 _raw_header = struct.Struct(">II")
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d) ")
@@ -186,11 +187,6 @@ def common_prefix(one: Iterable[bytes], other: Iterable[bytes]) -> int:
 def on_own_line(mark: bytes, last_byte: bytes) -> bytes:
     """The mark as it goes after `last_byte` (empty at the start of a log)."""
     return mark if last_byte in (b"", b"\n") else b"\n" + mark
-
-
-def not_recorded(count: int | None) -> bytes:
-    """The mark that stands where bytes are missing for good."""
-    return b"[%d bytes not recorded]\n" % count if count is not None else b"[some bytes not recorded]\n"
 
 
 def limit_reached(count: int, *, exact: bool) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 from jobs import containers_logs, logstore
 from jobs.containers import EngineRefused
 from jobs.logframes import (
+    NOT_RECORDED,
     STREAMS,
     Deframer,
     Join,
@@ -21,7 +22,6 @@ from jobs.logframes import (
     frame,
     join,
     limit_reached,
-    not_recorded,
     on_own_line,
     payload_of,
     whole_frames,
@@ -44,7 +44,7 @@ ENGINE_DIED = "ENGINE_DIED"
 CAPPED = "ENGINE_LOG_CAPPED"
 LAST_NEWLINE = "LAST_NEWLINE_UNKNOWN"
 
-Hole = dict[str, Any]  # stream (None: either), offset in the log, length (None: unknown), reason
+Hole = dict[str, Any]  # stream (None: either), offset of its mark in the log, reason
 
 
 def end_log(shipment: Shipment, *, container_id: str, saw_end: bool) -> None:
@@ -218,7 +218,7 @@ class _Mending:
             text.put_all(self._last.payload())
             text.drop(sum(self._delivered.values()) - sum(self._last_lengths.values()))
         for stream in self._doubtful:
-            self._holes.append({"stream": stream, "offset": text.end, "length": None, "reason": LAST_NEWLINE})
+            self._holes.append({"stream": stream, "offset": text.end, "reason": LAST_NEWLINE})
 
     # --- without it ---
 
@@ -233,8 +233,8 @@ class _Mending:
 
     def _hole(self, text: "_Text", stream: int | None, reason: str) -> None:
         """Show and record that an unknown number of bytes is missing here."""
-        offset = text.mark(not_recorded(None))
-        self._holes.append({"stream": stream, "offset": offset, "length": None, "reason": reason})
+        offset = text.mark(NOT_RECORDED)
+        self._holes.append({"stream": stream, "offset": offset, "reason": reason})
 
 
 class _Text:

@@ -380,7 +380,7 @@ class Run(models.Model):
     log_bytes = models.PositiveBigIntegerField(default=0)  # in log storage
     log_complete = models.BooleanField(default=False)
     log_dropped_bytes = models.PositiveBigIntegerField(default=0)  # past the run's limit
-    log_holes = models.JSONField(default=list)  # [{stream, offset, length|null, reason}]
+    log_holes = models.JSONField(default=list)  # [{stream, offset, reason}]
 
     class Meta:
         ordering = ["-id"]

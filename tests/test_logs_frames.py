@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from jobs.logframes import (
     ENGINE_LINE,
+    NOT_RECORDED,
     STREAMS,
     Deframer,
     Join,
@@ -17,7 +18,6 @@ from jobs.logframes import (
     frame,
     join,
     limit_reached,
-    not_recorded,
     on_own_line,
     payload_of,
     whole_frames,
@@ -149,6 +149,6 @@ def test_joins(
 
 
 def test_marks_stand_on_lines_of_their_own() -> None:
-    assert on_own_line(not_recorded(7), b"x") == b"\n[7 bytes not recorded]\n"
-    assert on_own_line(not_recorded(None), b"\n") == b"[some bytes not recorded]\n"
+    assert on_own_line(NOT_RECORDED, b"x") == b"\n[some bytes not recorded]\n"
+    assert on_own_line(NOT_RECORDED, b"\n") == b"[some bytes not recorded]\n"
     assert on_own_line(limit_reached(7, exact=False), b"") == b"[log limit reached: at least 7 bytes not kept]\n"

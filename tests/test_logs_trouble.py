@@ -150,7 +150,7 @@ def test_what_nobody_has_is_marked(engine: Engine, spool: Path) -> None:
         assert agent.call("finish", container.run.pk, container.id, 1) == "ok"
     assert logs.stored(container.run) == b"seen\n[some bytes not recorded]\n"
     container.run.refresh_from_db()
-    assert container.run.log_holes == [{"stream": None, "offset": 5, "length": None, "reason": "CONTAINER_GONE"}]
+    assert container.run.log_holes == [{"stream": None, "offset": 5, "reason": "CONTAINER_GONE"}]
 
 
 def test_an_engine_log_that_began_anew_is_not_joined(

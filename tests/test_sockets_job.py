@@ -159,10 +159,10 @@ async def test_the_log_of_another_job_is_never_sent() -> None:
 
 
 async def test_a_mended_log_is_told_by_its_generation_and_read_anew() -> None:
-    cast = await _running(b"a hole [3 bytes not recorded] in it\n")
+    cast = await _running(b"a hole [some bytes not recorded] in it\n")
     async with open_socket(_path(cast), cast["alice"]) as socket:
         await _follow(socket, cast["run"])
-        await _read(socket, 0, 36)
+        await _read(socket, 0, 39)
         await in_db(_mend)(cast["run"], b"a hole no more in it\n")
         told = await message(socket, lambda found: found.get("log", {}).get("generation") == 1)
         assert told["log"]["end"] == 21
