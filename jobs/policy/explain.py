@@ -1,21 +1,28 @@
-"""Why a job that is not held back by a quota or a gate can't start: every reason, with numbers. Pure.
+"""Why each waiting job waits: every reason, with numbers, by the state that a pass ends in. Pure.
 
-Kinds are told apart: no such GPU, too large for every host, all busy, kept for another, host closed or sick.
+Kinds are told apart: no such GPU, too large for every host, all busy, kept for another, host closed or sick. What
+hardware says is worked out once for each shape of job. After the causes comes what would help. Reasons name jobs, nodes
+and numbers that stay as long as the causes do: times are in `Plan.expected`, and who is ahead is in `ahead`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from jobs.policy.account import Account
-from jobs.policy.ledger import Ledger, suits
+from jobs.policy.gates import Gates
+from jobs.policy.hardware import GpuKind, Hardware, NodeKind, sick_counts
+from jobs.policy.helps import Helps
+from jobs.policy.ledger import Ledger, least, shares
 from jobs.policy.view import Reason, Snapshot, Waiting
-from jobs.quotas import Limits, Usage, never, start
 
-NEVER = frozenset(
-    {"NO_GPU_MODEL", "NO_GPU_MEMORY", "TOO_LARGE_GPUS", "TOO_LARGE_CPUS", "TOO_LARGE_MEMORY", "TOO_LARGE_TOGETHER"}
-)
+NEVER = frozenset({
+    "NO_GPU_MODEL", "NO_GPU_PROFILE", "NO_GPU_MEMORY", "NO_LABELS",
+    "TOO_LARGE_GPUS", "TOO_LARGE_CPUS", "TOO_LARGE_MEMORY", "TOO_LARGE_TOGETHER",
+})  # fmt: skip
 
 _ABOVE_A_LIMIT = frozenset({"LARGEST_JOB", "LONGEST_LIMIT", "HIGHEST_PRIORITY", "BUDGET_SIZE"})
-_LIMITS_IN_USE = frozenset({"QUOTA_GPUS", "QUOTA_CPUS", "QUOTA_MEMORY"})
+_LIMITS_IN_USE = frozenset({"QUOTA_GPUS", "QUOTA_MODEL", "QUOTA_CPUS", "QUOTA_MEMORY"})
+_COUNTS = frozenset({"QUOTA_RUNNING", "QUOTA_INTERACTIVE"})
+_MOST_SICK = 5  # hosts that are named for their sick GPUs
 
 
 def is_final(reason: Reason) -> bool:
@@ -23,104 +30,89 @@ def is_final(reason: Reason) -> bool:
     code = reason["code"]
     if code in _LIMITS_IN_USE:
         return (reason.get("asked") or 0) > (reason.get("limit") or 0)
-    return code in NEVER | _ABOVE_A_LIMIT or (code == "QUOTA_RUNNING" and reason.get("limit") == 0)
-
-
-def gates(job: Waiting, snapshot: Snapshot, account: Account) -> list[Reason]:
-    """What holds the job back whatever room there is: holds, pause, start time, quotas, budget."""
-    return [*_holds(job), *_switches(job, snapshot), *_quotas(job, snapshot, account)]
-
-
-def _holds(job: Waiting) -> Iterator[Reason]:
-    for who in job.held_by:
-        yield {"code": f"HELD_BY_{who.upper()}"}
-
-
-def _switches(job: Waiting, snapshot: Snapshot) -> Iterator[Reason]:
-    if snapshot.paused is not None:
-        yield snapshot.paused
-    if job.start_after is not None and job.start_after > snapshot.now:
-        yield {"code": "START_AFTER", "at": job.start_after.isoformat()}
-
-
-def _quotas(job: Waiting, snapshot: Snapshot, account: Account) -> Iterator[Reason]:
-    levels: list[tuple[Limits, Usage]] = []
-    if job.user in snapshot.user_limits:
-        levels.append((snapshot.user_limits[job.user], account.users.get(job.user, Usage())))
-    if job.team in snapshot.team_limits:
-        levels.append((snapshot.team_limits[job.team], account.teams.get(job.team, Usage())))
-    refusals = never(job, *(limits for limits, _usage in levels)) or start(job, *levels)
-    for refusal in refusals:
-        yield refusal.as_dict()
-
-
-def room(job: Waiting, ledgers: Sequence[Ledger]) -> list[Reason]:
-    """Why no node can take the job now; empty when one can."""
-    if not ledgers:
-        return [{"code": "NO_NODE"}]
-    if any(ledger.fits(job) for ledger in ledgers):
-        return []
-    too_large = impossible(job, ledgers)
-    if too_large:
-        return too_large
-    able = [ledger for ledger in ledgers if _fits_on_paper(job, ledger)]
-    opened = [ledger for ledger in able if ledger.node.closed is None]
-    reasons = [*_closed(ledger for ledger in able if ledger.node.closed is not None)]
-    if opened:
-        best = max(opened, key=lambda ledger: (len(ledger.suiting(job)), ledger.millicpus, ledger.memory_mib))
-        reasons = [*_busy(job, best, opened), *_sick(job, opened), *reasons, *_help(job, opened)]
-    return reasons
+    return code in NEVER | _ABOVE_A_LIMIT or (code in _COUNTS and reason.get("limit") == 0)
 
 
 def impossible(job: Waiting, ledgers: Sequence[Ledger]) -> list[Reason]:
     """What the hardware there is can't give, were all of it idle and well; empty when some host would do."""
-    if any(_fits_on_paper(job, ledger) for ledger in ledgers):
-        return []
-    return list(_too_large(job, ledgers)) or [{"code": "TOO_LARGE_TOGETHER"}]
+    return _impossible(job, Hardware(ledgers))
 
 
-def _fits_on_paper(job: Waiting, ledger: Ledger) -> bool:
-    """Whether the host would do if it were open, empty and healthy."""
-    node = ledger.node
-    enough = sum(1 for gpu in node.gpus if _offered(gpu.unavailable) and suits(gpu, job)) >= job.gpus
-    return enough and job.millicpus <= node.millicpus and job.memory_mib <= node.memory_mib
+class Explain:
+    """The reasons of one pass, once everything is given away."""
+
+    def __init__(
+        self, snapshot: Snapshot, account: Account, gates: Gates, *, freed: Mapping[int, tuple[str, int]]
+    ) -> None:
+        self._snapshot, self._account, self._gates = snapshot, account, gates
+        self._freed = freed  # by job: the node, and how many runs end there for it
+        self._hardware = Hardware(account.nodes)
+        self._helps = Helps(account.fleet, gates, self._hardware)
+        self._room: dict[object, tuple[Reason, ...]] = {}
+        self._bare: dict[object, list[Ledger]] = {}
+
+    def of(self, job: Waiting) -> tuple[Reason, ...]:
+        """Never empty."""
+        if job.id in self._freed:
+            node, count = self._freed[job.id]
+            return ({"code": "MAKING_WAY", "node": node, "count": count},)
+        gates = self._gates.of(job)
+        room = () if gates and self._account.fleet.fits_anywhere(job) else self._hardware_says(job)
+        if any(reason["code"] in NEVER for reason in room):
+            return (*room, *gates)
+        causes = (*gates, *room, *self._kept(job)) or ({"code": "BUSY_TOGETHER"},)
+        helps = () if self._gates.shut(job) else self._helps.of(job, gates)
+        return (*causes, *helps)
+
+    def _hardware_says(self, job: Waiting) -> tuple[Reason, ...]:
+        if job.shape not in self._room:
+            self._room[job.shape] = tuple(self._no_room(job))
+        return self._room[job.shape]
+
+    def _no_room(self, job: Waiting) -> Iterator[Reason]:
+        if not self._snapshot.nodes:
+            yield {"code": "NO_NODE"}
+            return
+        able = self._hardware.able(job)
+        if not able:
+            yield from _impossible(job, self._hardware)
+            return
+        opened = [kind for kind in able if kind.open]
+        suiting = self._hardware.suiting(job)
+        if opened:
+            yield from _busy(job, opened, suiting)
+            yield from sick_counts(job, opened, suiting)[:_MOST_SICK]
+        yield from _closed(ledger for kind in able for ledger in kind.all if ledger.node.closed is not None)
+
+    def _kept(self, job: Waiting) -> Iterator[Reason]:
+        """The nodes that have room for the job, but keep it for another."""
+        if job.shape not in self._bare:
+            self._bare[job.shape] = [ledger for ledger in self._hardware.kept if ledger.copy().fits(job)]
+        for ledger in self._bare[job.shape]:
+            kept = ledger.kept
+            if kept is None or kept.job.id == job.id or ledger.fits(job):
+                continue
+            code = "KEPT_FOR" if kept.seconds is None else "RESERVED_FOR"
+            yield {"code": code, "job": kept.job.id, "node": ledger.node.name}
 
 
-def _offered(unavailable: Reason | None) -> bool:
-    """Hidden GPUs are not counted as hardware there is."""
-    return unavailable is None or unavailable["code"] != "GPU_HIDDEN"
-
-
-def _too_large(job: Waiting, ledgers: Sequence[Ledger]) -> Iterator[Reason]:
-    if job.gpus:
-        reason = _no_such_gpus(job, ledgers)
-        if reason is not None:
-            yield reason
-    cpus = max(ledgers, key=lambda ledger: ledger.node.millicpus).node
-    if job.millicpus > cpus.millicpus:
-        yield {"code": "TOO_LARGE_CPUS", "asked": job.millicpus, "most": cpus.millicpus, "node": cpus.name}
-    memory = max(ledgers, key=lambda ledger: ledger.node.memory_mib).node
-    if job.memory_mib > memory.memory_mib:
-        yield {"code": "TOO_LARGE_MEMORY", "asked": job.memory_mib, "most": memory.memory_mib, "node": memory.name}
-
-
-def _no_such_gpus(job: Waiting, ledgers: Sequence[Ledger]) -> Reason | None:
-    offered = [gpu for ledger in ledgers for gpu in ledger.node.gpus if _offered(gpu.unavailable)]
-    models = sorted({gpu.model for gpu in offered})
-    if job.gpu_model and job.gpu_model not in models:
-        return {"code": "NO_GPU_MODEL", "model": job.gpu_model, "models": models}
-    if offered and not any(suits(gpu, job) for gpu in offered):
-        most = max((g.memory_mib or 0 for g in offered if not job.gpu_model or g.model == job.gpu_model), default=0)
-        return {"code": "NO_GPU_MEMORY", "asked_mib": job.gpu_memory_mib, "most_mib": most}
-    counts = {ledger.node.name: _suiting_on_paper(job, ledger) for ledger in ledgers}
-    node = max(counts, key=lambda name: counts[name])
-    if job.gpus > counts[node]:
-        return {"code": "TOO_LARGE_GPUS", "asked": job.gpus, "most": counts[node], "node": node}
-    return None
-
-
-def _suiting_on_paper(job: Waiting, ledger: Ledger) -> int:
-    return sum(1 for gpu in ledger.node.gpus if _offered(gpu.unavailable) and suits(gpu, job))
+def _busy(job: Waiting, kinds: Sequence[NodeKind], suiting: frozenset[GpuKind]) -> Iterator[Reason]:
+    """What the node nearest to fitting the job lacks. Where no GPU is free anywhere, none is nearer than another."""
+    found = [kind.free(job, suiting) for kind in kinds]
+    best = max(found, key=lambda free: free.rank)
+    node = best.ledger if best.here or not job.gpus else kinds[0].open[0]
+    name = node.node.name
+    if best.here < least(job):
+        reason: Reason = {
+            "code": "BUSY_GPUS", "asked": least(job), "free": best.here, "free_in_all": sum(f.in_all for f in found),
+            "total": sum(kind.on_paper(suiting) * len(kind.open) for kind in kinds), "node": name,
+        }  # fmt: skip
+        yield {**reason, "milli": job.gpu_milli} if shares(job) else reason
+    if best.here or not job.gpus:
+        if job.millicpus > node.millicpus:
+            yield {"code": "BUSY_CPUS", "asked": job.millicpus, "free": max(node.millicpus, 0), "node": name}
+        if job.memory_mib > node.memory_mib:
+            yield {"code": "BUSY_MEMORY", "asked": job.memory_mib, "free": max(node.memory_mib, 0), "node": name}
 
 
 def _closed(ledgers: Iterable[Ledger]) -> Iterator[Reason]:
@@ -137,45 +129,48 @@ def _closed(ledgers: Iterable[Ledger]) -> Iterator[Reason]:
         yield {"code": code, "nodes": sorted(nodes)}
 
 
-def _busy(job: Waiting, best: Ledger, ledgers: Sequence[Ledger]) -> Iterator[Reason]:
-    name = best.node.name
-    free = len(best.suiting(job))
-    if job.gpus > free:
-        total = sum(_suiting_on_paper(job, ledger) for ledger in ledgers)
-        in_all = sum(len(ledger.suiting(job)) for ledger in ledgers)
+def _impossible(job: Waiting, hardware: Hardware) -> list[Reason]:
+    if hardware.able(job):
+        return []
+    return list(_too_large(job, hardware)) or [{"code": "TOO_LARGE_TOGETHER"}]
+
+
+def _too_large(job: Waiting, hardware: Hardware) -> Iterator[Reason]:
+    if job.labels and not any(job.labels <= kind.labels for kind in hardware.kinds):
+        yield {"code": "NO_LABELS", "labels": sorted(job.labels)}
+    if job.gpus:
+        reason = _no_such_gpus(job, hardware)
+        if reason is not None:
+            yield reason
+    cpus = max(hardware.kinds, key=lambda kind: kind.millicpus)
+    if job.millicpus > cpus.millicpus:
+        yield {"code": "TOO_LARGE_CPUS", "asked": job.millicpus, "most": cpus.millicpus, "node": cpus.all[0].node.name}
+    memory = max(hardware.kinds, key=lambda kind: kind.memory_mib)
+    if job.memory_mib > memory.memory_mib:
         yield {
-            "code": "BUSY_GPUS", "asked": job.gpus, "free": free, "free_in_all": in_all, "total": total, "node": name,
+            "code": "TOO_LARGE_MEMORY", "asked": job.memory_mib, "most": memory.memory_mib,
+            "node": memory.all[0].node.name,
         }  # fmt: skip
-    if job.millicpus > best.millicpus:
-        yield {"code": "BUSY_CPUS", "asked": job.millicpus, "free": max(best.millicpus, 0), "node": name}
-    if job.memory_mib > best.memory_mib:
-        yield {"code": "BUSY_MEMORY", "asked": job.memory_mib, "free": max(best.memory_mib, 0), "node": name}
-    for ledger in ledgers:
-        if ledger.kept_for is not None and ledger.hurts_kept(job):
-            yield {"code": "KEPT_FOR", "job": ledger.kept_for.id, "node": ledger.node.name}
 
 
-def _sick(job: Waiting, ledgers: Sequence[Ledger]) -> Iterator[Reason]:
-    """GPUs that would suit but can't be given: used from outside, unhealthy, not sampled."""
-    for ledger in ledgers:
-        counts: dict[str, Reason] = {}
-        for gpu in ledger.node.gpus:
-            if gpu.unavailable is None or not suits(gpu, job) or not _offered(gpu.unavailable):
-                continue
-            code = gpu.unavailable["code"]
-            reason = counts.setdefault(code, {**gpu.unavailable, "count": 0, "node": ledger.node.name})
-            reason["count"] += 1
-        yield from counts.values()
+def _no_such_gpus(job: Waiting, hardware: Hardware) -> Reason | None:
+    models, suiting = hardware.models(), hardware.suiting(job)
+    if job.gpu_model and not set(job.gpu_model.split("|")) & set(models):
+        return {"code": "NO_GPU_MODEL", "model": job.gpu_model, "models": models}
+    if models and not suiting:
+        return _no_such_kind(job, hardware)
+    most, node = max((kind.on_paper(suiting), kind.all[0].node.name) for kind in hardware.kinds)
+    if least(job) > most:
+        return {"code": "TOO_LARGE_GPUS", "asked": least(job), "most": most, "node": node}
+    return None
 
 
-def _help(job: Waiting, ledgers: Sequence[Ledger]) -> Iterator[Reason]:
-    """What would help at once: the same job with fewer GPUs."""
-    if job.gpus < 2:
-        return
-    most = max(
-        (len(led.suiting(job)) for led in ledgers
-         if led.kept_for is None and led.millicpus >= job.millicpus and led.memory_mib >= job.memory_mib),
-        default=0,
-    )  # fmt: skip
-    if 0 < most < job.gpus:
-        yield {"code": "FITS_WITH", "gpus": most}
+def _no_such_kind(job: Waiting, hardware: Hardware) -> Reason:
+    """No GPU of the model has the MIG profile, or the memory."""
+    profiles = sorted({profile for _model, _memory, profile in hardware.samples})
+    if job.gpu_profile not in profiles:
+        return {"code": "NO_GPU_PROFILE", "profile": job.gpu_profile, "profiles": [p for p in profiles if p]}
+    wanted = job.gpu_model.split("|")
+    most = max((memory or 0 for model, memory, profile in hardware.samples
+                if profile == job.gpu_profile and (not job.gpu_model or model in wanted)), default=0)  # fmt: skip
+    return {"code": "NO_GPU_MEMORY", "asked_mib": job.gpu_memory_mib, "most_mib": most}

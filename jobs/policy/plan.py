@@ -1,70 +1,255 @@
-"""One scheduling pass: every waiting job is placed or gets its reasons. Pure.
+"""One scheduling pass: every waiting job is placed or gets its reasons, and is told when to expect its start. Pure.
 
-In order, each job starts where it fits. A job that only room holds back is blocked; those behind it may
-pass, but once it has been blocked for `Rules.reserve_after`, a node's freed resources are kept for it.
+order → place → preempt → reserve → explain → estimate. A job starts where it fits. One that only room holds back
+is blocked: runs are stopped for it where that is allowed (`preempt`), else a node is kept for it (`reserve`).
 """
 
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import replace
 from datetime import timedelta
 
-from jobs.policy import explain, order, place
+from jobs.policy import estimate, place, reserve
 from jobs.policy.account import Account
-from jobs.policy.view import Placement, Plan, Reason, Reservation, Snapshot, Waiting
+from jobs.policy.explain import Explain
+from jobs.policy.gates import Gates
+from jobs.policy.hardware import Hardware
+from jobs.policy.ledger import Ledger, least, slots_of
+from jobs.policy.preempt import Preempting, Way
+from jobs.policy.turns import Turns
+from jobs.policy.view import (
+    Expected,
+    Gpu,
+    Move,
+    Placement,
+    Plan,
+    Preemption,
+    Reason,
+    Reservation,
+    Running,
+    Snapshot,
+    Waiting,
+)
+
+_MOST_MOVERS = 4  # blocked jobs that runs to move are looked for, first in the queue first
+
+# Gates whose end the estimate sees.
+_FORESEEN = frozenset({"START_AFTER", "QUOTA_GPUS", "QUOTA_RUNNING"})
 
 
-def make_plan(snapshot: Snapshot) -> Plan:
-    """What starts now and why the rest does not. The same snapshot always gives the same plan."""
-    return _Pass(snapshot).run()
+def make_plan(snapshot: Snapshot, *, explain: bool = True, expect: Collection[int] | None = None) -> Plan:
+    """What starts now, what ends for it, and why and how long the rest waits. The same snapshot gives the same plan.
+
+    Without `explain` each job that waits has but one reason, which says nothing. `expect` are the jobs whose start
+    is estimated; None: all that wait.
+    """
+    now = _Pass(snapshot)
+    for job in now.turns:
+        _settled = now.start(job) or now.hold_way(job) or now.make_way(job) or now.reserve(job)
+    now.defragment()
+    reasons = now.explain() if explain else {job.id: _UNEXPLAINED for job in now.left}
+    expected = now.estimate(reasons, expect) if expect is None or expect else {}
+    return now.plan(reasons, expected)
+
+
+_UNEXPLAINED: tuple[Reason, ...] = ({"code": "BUSY_TOGETHER"},)
 
 
 class _Pass:
+    """What has been given away so far, and to whom."""
+
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.account = Account(snapshot)
+        self.gates = Gates(snapshot, self.account)
+        self.preempting = Preempting(snapshot, self.account.nodes)
+        self.ends = reserve.Ends(snapshot.running, snapshot.now)
+        self.freed = _freed(snapshot)
+        promised = self.freed.keys() | {job.yields_to for job in snapshot.waiting if job.yields_to is not None}
+        self.turns = Turns(
+            snapshot, promised=lambda job: job.id in promised, entitled=self._is_entitled,
+            guaranteed=lambda job: self.preempting.has_guarantee(job.team),
+        )  # fmt: skip
+        self.order: list[int] = []
+        self.left: list[Waiting] = []
         self.placements: list[Placement] = []
-        self.reasons: dict[int, tuple[Reason, ...]] = {}
-        self.blocked: set[int] = set()
-        self.no_room: dict[object, tuple[Reason, ...]] = {}  # by shape; a start or a keeping makes it stale
+        self.started: list[Running] = []
+        self.blocked: list[Waiting] = []
+        self.ways: dict[int, Way] = {}
+        self.preemptions: list[Preemption] = []
+        self.moves: list[Move] = []
+        self._no_room: dict[object, float] = {}  # by shape: the shortest limit that was refused
+        self._no_node: set[object] = set()  # shapes that no node can be kept for
+        self._kept = 0
+        self._first_is_served = False
 
-    def run(self) -> Plan:
-        for job in order.in_order(self.snapshot):
-            self._look_at(job)
-        kept = [(led.kept_for.id, led.node.name) for led in self.account.nodes if led.kept_for is not None]
+    def start(self, job: Waiting) -> bool:
+        """Place the job if it fits. Whether no more is to be done for it: it starts, or a gate holds it back."""
+        self.order.append(job.id)
+        gated = bool(self.gates.of(job))
+        asked = job if gated else self.gates.as_allowed(job)
+        ledger = None if gated or self._is_refused(asked) else place.choose(asked, self.account.fleet)
+        if ledger is not None:
+            self._place(job, asked, ledger)
+            return True
+        self.left.append(job)
+        if not gated:
+            self._no_room[asked.shape] = min(_limit(asked), self._no_room.get(asked.shape, float("inf")))
+            self.blocked.append(job)
+        return gated
+
+    def _is_refused(self, job: Waiting) -> bool:
+        """Room only gets less in a pass: what was refused stays refused, and so does what would take longer."""
+        return _limit(job) >= self._no_room.get(job.shape, float("inf")) and job.shape in self._no_room
+
+    def _place(self, job: Waiting, asked: Waiting, ledger: Ledger) -> None:
+        gpus = self.account.fleet.take(ledger, asked)
+        self.placements.append(Placement(job=job.id, node=ledger.node.name, gpu_uuids=tuple(g.uuid for g in gpus)))
+        run = _as_running(job, asked, ledger, gpus, self.snapshot)
+        self.started.append(run)
+        self.ends.add(run)
+        self._charge(job, gpus)
+
+    def _charge(self, job: Waiting, gpus: Collection[Gpu]) -> None:
+        """Users, teams and the queue take the job as started."""
+        taken = job
+        if gpus:
+            models = {gpu.model for gpu in gpus}
+            model = job.gpu_model if len(models) > 1 else models.pop()
+            taken = replace(job, gpus=len(gpus), least_gpus=None, gpu_model=model)
+        self.account.charge(taken)
+        self.turns.charge(job, taken.gpus)
+
+    def hold_way(self, job: Waiting) -> bool:
+        """Keep what is being freed for the job while the runs that make way for it are stopping."""
+        runs = self.freed.get(job.id)
+        if not runs:
+            return False
+        ledger = next((ledger for ledger in self.account.nodes if ledger.node.name == runs[0].node), None)
+        if ledger is not None:
+            self._keep_way(job, Way(ledger, tuple(runs)))
+        return ledger is not None
+
+    def make_way(self, job: Waiting) -> bool:
+        """Stop runs for the job, if there are any that may be stopped for it and it fits once they have."""
+        way = self.preempting.way(self.gates.as_allowed(job), entitled=self._is_entitled(job))
+        if way is None:
+            return False
+        self.preempting.take(way)
+        self.preemptions += [Preemption(run=run.run, job=job.id, why=way.why) for run in way.victims]
+        self._keep_way(job, way)
+        return True
+
+    def _keep_way(self, job: Waiting, way: Way) -> None:
+        """From now on the job's quotas are taken too: its victims must not have gone for nothing."""
+        if way.ledger.kept is None:
+            self.account.fleet.keep(way.ledger, self._least(job), runs=way.victims)
+        self.ways[job.id] = way
+        self.account.charge(self._least(job))
+
+    def _is_entitled(self, job: Waiting) -> bool:
+        team = self.account.teams.get(job.team)
+        return self.preempting.entitled(job, 0 if team is None else team.gpu_milli)
+
+    def reserve(self, job: Waiting) -> bool:
+        """Keep a node for the first blocked job, and for others once they have been blocked for long."""
+        patient = self._has_waited(job)
+        asked = self._least(job)
+        if (self._first_is_served and not patient) or self._kept >= self.snapshot.rules.most_kept:
+            return False
+        if asked.shape in self._no_node:
+            return False
+        dated = reserve.soonest(asked, self.account.nodes, self.ends)
+        ledger = dated[0] if dated else place.choose_to_keep(asked, self.account.nodes)
+        if ledger is None:
+            self._no_node.add(asked.shape)
+            return False
+        self._first_is_served = True
+        if dated or patient:
+            self._keep(asked, ledger, dated[1] if dated else None)
+        return True
+
+    def _has_waited(self, job: Waiting) -> bool:
+        since = job.blocked_since or self.snapshot.now
+        return self.snapshot.now - since >= timedelta(seconds=self.snapshot.rules.reserve_after)
+
+    def _keep(self, job: Waiting, ledger: Ledger, seconds: float | None) -> None:
+        ended = [] if seconds is None else reserve.ended_by(seconds, self.ends.of(ledger.node.name))
+        self.account.fleet.keep(ledger, job, seconds=seconds, runs=ended)
+        self._kept += 1
+
+    def _least(self, job: Waiting) -> Waiting:
+        """The job as small as it can start, on such models as quotas leave room for."""
+        allowed = self.gates.as_allowed(job)
+        return allowed if job.least_gpus is None else replace(allowed, gpus=least(job))
+
+    def defragment(self) -> None:
+        """Move runs so that one blocked job can start, one at a time: no more while some are on their way."""
+        if not self.snapshot.rules.defragment or self.freed or self.ways:
+            return
+        for job in self.blocked[:_MOST_MOVERS]:
+            way = self.preempting.moves(self._least(job))
+            if way is not None:
+                self.moves += [Move(run=run.run, job=job.id) for run in way.victims]
+                self._keep_way(job, way)
+                return
+
+    def explain(self) -> dict[int, tuple[Reason, ...]]:
+        """Why each job that is left waits, by what is free once all is given away."""
+        freed = {pk: (way.ledger.node.name, len(way.victims)) for pk, way in self.ways.items()}
+        explained = Explain(self.snapshot, self.account, self.gates, freed=freed)
+        return {job.id: explained.of(job) for job in self.left}
+
+    def estimate(self, reasons: dict[int, tuple[Reason, ...]], only: Collection[int] | None) -> dict[int, Expected]:
+        """When each job that is left should start."""
+        unsure = {pk for pk, found in reasons.items() if any(_is_open_ended(reason) for reason in found)}
+        hardware = Hardware(self.account.nodes)
+        return estimate.expected(self.snapshot, self.left, self.started, hardware, only=only, unsure=unsure)
+
+    def plan(self, reasons: dict[int, tuple[Reason, ...]], expected: dict[int, Expected]) -> Plan:
         return Plan(
-            placements=tuple(self.placements), reasons=self.reasons, blocked=frozenset(self.blocked),
-            reservations=tuple(Reservation(job=job, node=node, at=None) for job, node in kept),
+            placements=tuple(self.placements), reasons=reasons, blocked=frozenset(job.id for job in self.blocked),
+            order=tuple(self.order), reservations=tuple(self._reservations()),
+            preemptions=tuple(self.preemptions), moves=tuple(self.moves), expected=expected,
         )  # fmt: skip
 
-    def _look_at(self, job: Waiting) -> None:
-        gates = explain.gates(job, self.snapshot, self.account)
-        node = None if gates or job.shape in self.no_room else place.choose(job, self.account.fleet)
-        if node is not None:
-            gpus = self.account.fleet.take(node, job)
-            self.account.charge(job)
-            self.placements.append(
-                Placement(job=job.id, node=node.node.name, gpu_uuids=tuple(gpu.uuid for gpu in gpus))
-            )
-            self.no_room.clear()
-            return
-        room = self._why_no_room(job)
-        hopeless = any(reason["code"] in explain.NEVER for reason in room)
-        self.reasons[job.id] = (*room, *gates) if hopeless else (*gates, *room)
-        if not gates:
-            self._block(job)
+    def _reservations(self) -> list[Reservation]:
+        now, found = self.snapshot.now, []
+        for ledger in self.account.nodes:
+            kept = ledger.kept
+            if kept is not None:
+                at = None if kept.seconds is None else now + timedelta(seconds=kept.seconds)
+                found.append(Reservation(job=kept.job.id, node=ledger.node.name, at=at))
+        return found
 
-    def _why_no_room(self, job: Waiting) -> tuple[Reason, ...]:
-        if job.shape not in self.no_room:
-            reasons = tuple(explain.room(job, self.account.nodes))
-            if not reasons:  # it fits: only its gates hold it back
-                return ()
-            self.no_room[job.shape] = reasons
-        return self.no_room[job.shape]
 
-    def _block(self, job: Waiting) -> None:
-        self.blocked.add(job.id)
-        since = job.blocked_since or self.snapshot.now
-        if self.snapshot.now - since < timedelta(seconds=self.snapshot.rules.reserve_after):
-            return
-        node = place.choose_to_keep(job, self.account.nodes)
-        if node is not None:
-            self.account.fleet.keep(node, job)
-            self.no_room.clear()
+def _freed(snapshot: Snapshot) -> dict[int, list[Running]]:
+    """By job: the runs that are ending for it."""
+    found: dict[int, list[Running]] = defaultdict(list)
+    for run in snapshot.running:
+        if run.makes_way_for is not None:
+            found[run.makes_way_for].append(run)
+    return dict(found)
+
+
+def _limit(job: Waiting) -> float:
+    return float("inf") if job.limit_seconds is None else job.limit_seconds
+
+
+def _is_open_ended(reason: Reason) -> bool:
+    """Whether nobody can say when this gate opens."""
+    code: str = reason["code"]
+    return code.startswith(("HELD_", "QUOTA_", "BUDGET_", "PAUSED")) and code not in _FORESEEN
+
+
+def _as_running(job: Waiting, asked: Waiting, ledger: Ledger, gpus: Collection[Gpu], snapshot: Snapshot) -> Running:
+    """The job as a run that begins now; it has no number yet."""
+    now = snapshot.now
+    likely = job.likely_seconds
+    return Running(
+        run=0, job=job.id, user=job.user, team=job.team, priority=job.priority, node=ledger.node.name,
+        gpus=len(gpus), slots={gpu.uuid: slots_of(asked, gpu) for gpu in gpus}, millicpus=job.millicpus,
+        memory_mib=job.memory_mib, since=now, gpu_milli=job.gpu_milli,
+        ends_by=None if job.limit_seconds is None else now + timedelta(seconds=job.limit_seconds),
+        likely=None if likely is None else (now + timedelta(seconds=likely[0]), now + timedelta(seconds=likely[1])),
+    )  # fmt: skip

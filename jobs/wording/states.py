@@ -6,6 +6,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from jobs.models import Job, Priority, Run
+from jobs.policy.helps import HELPS
 from jobs.quotas import WHOLE
 from jobs.states import ENDED, WAITING, JobState, Wish
 from jobs.wording import quantities as q
@@ -15,7 +16,7 @@ from jobs.wording.lookup import Params, Table, say
 from jobs.wording.waits import wait_reason
 
 # Not reasons to wait, but who is ahead and what would help.
-HINTS = frozenset({"AHEAD", "FITS_WITH", "FITS_WITHIN", "FITS_ON", "FITS_WITHOUT"})
+HINTS = HELPS | {"AHEAD"}
 
 
 def state_label(state: str) -> str:

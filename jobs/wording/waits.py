@@ -158,6 +158,15 @@ def _reserved(p: Params) -> str:
     return _("%(node)s is kept for job #%(job)s, which goes before it.") % p
 
 
+def _no_profile(p: Params) -> str:
+    if p.get("profiles"):
+        text = _("No host has a MIG instance %(profile)s; there are %(profiles)s.")
+        return text % {"profile": p["profile"], "profiles": q.names(p["profiles"])}
+    if p.get("profile"):
+        return _("No host has a MIG instance %(profile)s.") % p
+    return _("All GPUs are cut into MIG instances; ask for one of them.")
+
+
 WAITS: Table = {
     "PAUSED": _paused,
     "HELD_BY_USER": lambda p: _("On hold: it waits until it is released."),
@@ -172,7 +181,9 @@ WAITS: Table = {
     "DRIVER": _driver,
     "ENGINE": lambda p: _("%(node)s takes no jobs: %(message)s.") % {**p, "message": str(p["message"]).rstrip(".")},
     "NO_GPU_MODEL": _no_model,
+    "NO_GPU_PROFILE": _no_profile,
     "NO_GPU_MEMORY": _no_gpu_memory,
+    "NO_LABELS": lambda p: _("No host has the labels %(labels)s.") % {"labels": q.names(p["labels"])},
     "TOO_LARGE_GPUS": lambda p: _large(_("No host has %(asked)s; the largest, %(node)s, has %(most)s."), p, q.gpus),
     "TOO_LARGE_CPUS": lambda p: _large(
         _("No host offers %(asked)s; the largest, %(node)s, offers %(most)s."), p, q.cpus
@@ -184,6 +195,7 @@ WAITS: Table = {
     "BUSY_GPUS": _busy_gpus,
     "BUSY_CPUS": lambda p: _busy(_("The CPUs are busy: %(asked)s asked, %(free)s free on %(node)s."), p, q.cpus),
     "BUSY_MEMORY": lambda p: _busy(_("The memory is in use: %(asked)s asked, %(free)s free on %(node)s."), p, q.memory),
+    "BUSY_TOGETHER": lambda p: _("No host has all that it asks for free at once."),
     "GPU_BUSY_OUTSIDE": _outside,
     "GPU_HIDDEN": _hidden,
     "GPU_QUARANTINED": _quarantined,
@@ -198,5 +210,9 @@ WAITS: Table = {
     ),
     "FITS_ON": lambda p: _("It would start now on a %(model)s.") % p,
     "FITS_WITHOUT": lambda p: _("It would start now on a host without %(labels)s.") % {"labels": q.names(p["labels"])},
+    "FITS_WITH_CPUS": lambda p: _("It would start now with %(cpus)s.") % {"cpus": q.cpus(p["millicpus"])},
+    "FITS_WITH_MEMORY": lambda p: (
+        _("It would start now with %(size)s of memory.") % {"size": q.memory(p["memory_mib"])}
+    ),
     "FITS_WITH": lambda p: _("It would fit now with %(gpus)s.") % {"gpus": q.gpus(p["gpus"])},
 }

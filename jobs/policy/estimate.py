@@ -1,0 +1,302 @@
+"""When each waiting job should start: the queue, in order, on the GPUs as they become free. Pure.
+
+List scheduling, twice. Early: runs end, and jobs take, as long as like jobs at the quick end did, and a short job
+slips in before a reservation. Late: everything takes its time limit, or the slow end of what like jobs took where
+that is shorter, and nobody slips in. Where nothing is known the early way takes a tenth of the limit.
+
+GPUs are kept in groups: those of one kind on one node. A job takes the group that has enough soonest; what it
+costs is the logarithm of the number of groups. Shares of GPUs are fitted into GPUs opened for shares, wherever the
+part that is left is enough. Quotas of GPUs and of running jobs hold a user's or team's jobs back until enough of
+their earlier ones have ended. CPUs and memory are looked at only for jobs without GPUs, summed over all nodes.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from heapq import heapify, heappop, heappush, heapreplace
+from math import inf
+
+from jobs.policy.gaps import Gaps
+from jobs.policy.hardware import GpuKind, Hardware, kind_of
+from jobs.policy.ledger import least, shares
+from jobs.policy.view import WHOLE, Expected, Running, Snapshot, Waiting
+from jobs.quotas import Limits, least_milli
+
+_QUICK = 0.1  # of its time limit: how soon a job ends at the earliest when no like jobs are known
+
+
+def expected(
+    snapshot: Snapshot,
+    line: Sequence[Waiting],
+    started: Iterable[Running],
+    hardware: Hardware,
+    *,
+    only: Collection[int] | None = None,
+    unsure: Collection[int] = (),
+) -> dict[int, Expected]:
+    """The range for each job of `line`, which are those still waiting, in order; `only` for these where given.
+
+    `started` are the runs that this pass starts. `latest` is None for the `unsure`, whose gates open nobody knows
+    when, and for jobs on hold, which hold back nobody else.
+    """
+    runs = [*snapshot.running, *started]
+    early = _Course(snapshot, runs, hardware, late=False)
+    late = _Course(snapshot, runs, hardware, late=True)
+    found: dict[int, Expected] = {}
+    for job in line:
+        soon, far = (0.0, inf) if job.held_by else (early.start(job), late.start(job))
+        if only is None or job.id in only:
+            found[job.id] = _range(snapshot.now, min(soon, far), inf if job.id in unsure else far)
+    return found
+
+
+def _range(now: datetime, soon: float, far: float) -> Expected:
+    """In `soon` seconds at the earliest, of which nothing is known when it is inf, and in `far` at the latest."""
+    return Expected(
+        earliest=now + timedelta(seconds=0.0 if soon == inf else soon),
+        latest=None if far == inf else now + timedelta(seconds=far),
+    )
+
+
+class _Course:
+    """One way that things may go: when GPUs, and users' and teams' quotas, become free. Seconds from now."""
+
+    def __init__(self, snapshot: Snapshot, runs: Sequence[Running], hardware: Hardware, *, late: bool) -> None:
+        self._now, self._late, self._hardware = snapshot.now, late, hardware
+        ends = [(run, self._end(run)) for run in runs]
+        self._pools = _pools(hardware, ends, late=late)
+        self._ranked: dict[object, list[_Pool]] = {}
+        self._host = _Host(hardware, ends)
+        self._users = _levels(snapshot.user_limits, [(run.user, run.milli, end) for run, end in ends])
+        self._teams = _levels(snapshot.team_limits, [(run.team, run.milli, end) for run, end in ends])
+
+    def start(self, job: Waiting) -> float:
+        """When the job starts; from then on it holds what it takes. inf: never, as far as one can see."""
+        takes, asked = self._takes(job), least_milli(job)
+        soonest = self._soonest(job)
+        levels = [level for level in (self._users.get(job.user), self._teams.get(job.team)) if level is not None]
+        for level in levels:
+            soonest = max(soonest, level.ready(asked, soonest))
+        at = self._room(job, soonest, takes) if soonest < inf else inf
+        for level in levels:
+            level.take(asked, at, at + takes)
+        return at
+
+    def _room(self, job: Waiting, soonest: float, takes: float) -> float:
+        if not job.gpus:
+            return self._host.take(job, soonest, takes)
+        pools = self._suiting(job)
+        if shares(job):
+            best = min(pools, key=lambda pool: pool.part_free(job.gpu_milli), default=None)
+            return inf if best is None else best.take_part(job.gpu_milli, soonest, takes)
+        count = least(job)
+        best = min(pools, key=lambda pool: pool.free(count, soonest, takes), default=None)
+        return inf if best is None else best.take(count, soonest, takes)
+
+    def _suiting(self, job: Waiting) -> list["_Pool"]:
+        kinds = self._hardware.suiting(job)
+        key = kinds, job.labels
+        if key not in self._ranked:
+            self._ranked[key] = [
+                pool for (kind, labels), pool in self._pools.items() if kind in kinds and job.labels <= labels
+            ]
+        return self._ranked[key]
+
+    def _soonest(self, job: Waiting) -> float:
+        return 0.0 if job.start_after is None else max((job.start_after - self._now).total_seconds(), 0.0)
+
+    def _takes(self, job: Waiting) -> float:
+        limit = inf if job.limit_seconds is None else float(job.limit_seconds)
+        if job.likely_seconds is not None:
+            return min(job.likely_seconds[self._late], limit)
+        if self._late:
+            return limit
+        return 0.0 if limit == inf else limit * _QUICK
+
+    def _end(self, run: Running) -> float:
+        limit = inf if run.ends_by is None else max((run.ends_by - self._now).total_seconds(), 0.0)
+        if run.stopping:
+            return 0.0
+        if run.likely is not None:
+            return min(max((run.likely[self._late] - self._now).total_seconds(), 0.0), limit)
+        if self._late:
+            return limit
+        return 0.0 if limit == inf else limit * _QUICK
+
+
+class _Pool:
+    """The GPUs of one kind on nodes of one set of labels, in groups a node: when each becomes free."""
+
+    def __init__(self, groups: list[list[float]], parts: list[tuple[float, int]], *, gaps: bool) -> None:
+        self._groups = groups  # each sorted
+        self._heads: dict[int, list[tuple[float, int]]] = {}  # by count: (when a group has so many, its number)
+        self._parts = parts  # (from when, thousandths of one GPU that is shared)
+        heapify(self._parts)
+        self._gaps = Gaps() if gaps else None
+
+    def free(self, count: int, soonest: float, takes: float) -> float:
+        """From when so many GPUs of one group are free."""
+        gap = self._gaps.free(count, soonest, takes) if self._gaps is not None else inf
+        return min(gap, max(self._head(count), soonest))
+
+    def take(self, count: int, soonest: float, takes: float) -> float:
+        """Take so many, and say from when."""
+        at = max(self._head(count), soonest)
+        if self._gaps is not None and self._gaps.free(count, soonest, takes) < at:
+            return self._gaps.take(count, soonest, takes)
+        if at < inf:
+            self._take(count, at, at + takes)
+        return at
+
+    def _take(self, count: int, at: float, until: float) -> None:
+        _time, number = self._heads[count][0]
+        group = self._groups[number]
+        if self._gaps is not None:
+            self._gaps.add(group[:count], at)
+        group[:count] = []
+        place = len(group)
+        while place and group[place - 1] > until:
+            place -= 1
+        group[place:place] = [until] * count
+        for size, heap in self._heads.items():
+            if size <= len(group):
+                if size == count:
+                    heapreplace(heap, (group[size - 1], number))
+                else:
+                    heappush(heap, (group[size - 1], number))
+
+    def _head(self, count: int) -> float:
+        """From when the first group has so many. What stands in the heap may be out of date: too early, never late."""
+        heap = self._heads.get(count)
+        if heap is None:
+            heap = self._heads[count] = [
+                (group[count - 1], number) for number, group in enumerate(self._groups) if len(group) >= count
+            ]
+            heapify(heap)
+        while heap and self._groups[heap[0][1]][count - 1] != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else inf
+
+    def part_free(self, milli: int) -> float:
+        """From when a share of a GPU is free, as far as a glance tells."""
+        first = self._parts[0][0] if self._parts and self._parts[0][1] >= milli else inf
+        return min(first, self._head(1))
+
+    def take_part(self, milli: int, soonest: float, takes: float) -> float:
+        """Take a share of a GPU that is shared already, or open another one, and say from when."""
+        too_small: list[tuple[float, int]] = []
+        whole = self._head(1)
+        while self._parts and self._parts[0][0] <= whole and self._parts[0][1] < milli and len(too_small) < 4:
+            too_small.append(heappop(self._parts))
+        if self._parts and self._parts[0][0] <= whole and self._parts[0][1] >= milli:
+            begin, size = heappop(self._parts)
+            at = max(begin, soonest)
+        else:
+            size = WHOLE
+            at = max(whole, soonest)
+            if at < inf:
+                self._take(1, at, at + takes)
+        for part in too_small:
+            heappush(self._parts, part)
+        if at < inf:
+            heappush(self._parts, (at + takes, milli))
+            if size > milli:
+                heappush(self._parts, (at, size - milli))
+        return at
+
+
+def _pools(
+    hardware: Hardware, ends: Iterable[tuple[Running, float]], *, late: bool
+) -> dict[tuple[GpuKind, frozenset[str]], _Pool]:  # fmt: skip
+    """The pools as they stand: each GPU free from when its last run ends, or in parts where it is shared."""
+    until: dict[str, float] = {}
+    held: dict[str, list[tuple[float, int]]] = {}
+    for run, end in ends:
+        for uuid, slots in run.slots.items():
+            until[uuid] = max(end, until.get(uuid, 0.0))
+            held.setdefault(uuid, []).append((end, slots))
+    groups: dict[tuple[GpuKind, frozenset[str]], list[list[float]]] = {}
+    parts: dict[tuple[GpuKind, frozenset[str]], list[tuple[float, int]]] = {}
+    for kind in hardware.kinds:
+        for ledger in kind.open:
+            here: dict[GpuKind, list[float]] = {}
+            for gpu in ledger.node.gpus:
+                if gpu.unavailable is not None:
+                    continue
+                runs = held.get(gpu.uuid, [])
+                key = kind_of(gpu), kind.labels
+                free = gpu.slots - sum(slots for _end, slots in runs)
+                if gpu.slots > 1 and runs and (free > 0 or len(runs) > 1):
+                    shared = [(end, slots * WHOLE // gpu.slots) for end, slots in runs]
+                    if free > 0:
+                        shared.append((0.0, free * WHOLE // gpu.slots))
+                    parts.setdefault(key, []).extend(shared)
+                here.setdefault(key[0], []).append(until.get(gpu.uuid, 0.0))
+            for gpu_kind, times in here.items():
+                groups.setdefault((gpu_kind, kind.labels), []).append(sorted(times))
+    return {key: _Pool(found, parts.get(key, []), gaps=not late) for key, found in groups.items()}
+
+
+class _Host:
+    """CPUs and memory of all nodes together, for jobs without GPUs."""
+
+    def __init__(self, hardware: Hardware, ends: Iterable[tuple[Running, float]]) -> None:
+        opened = [ledger for kind in hardware.kinds for ledger in kind.open]
+        self._millicpus = max((ledger.millicpus for ledger in opened), default=0)
+        self._memory_mib = max((ledger.memory_mib for ledger in opened), default=0)
+        self._freed = [(end, run.millicpus, run.memory_mib) for run, end in ends]
+        heapify(self._freed)
+        self._at = 0.0
+
+    def take(self, job: Waiting, soonest: float, takes: float) -> float:
+        while self._millicpus < job.millicpus or self._memory_mib < job.memory_mib:
+            if not self._freed or self._freed[0][0] == inf:
+                return inf
+            self._at, millicpus, memory_mib = heappop(self._freed)
+            self._millicpus += millicpus
+            self._memory_mib += memory_mib
+        self._millicpus -= job.millicpus
+        self._memory_mib -= job.memory_mib
+        at = max(self._at, soonest)
+        heappush(self._freed, (at + takes, job.millicpus, job.memory_mib))
+        return at
+
+
+class _Level:
+    """What a user or team holds, against the quotas of GPUs and of running jobs."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._milli = inf if limits.gpus is None else limits.gpus * WHOLE
+        self._jobs = inf if limits.running_jobs is None else limits.running_jobs
+        self._used, self._running, self._at = 0, 0, 0.0
+        self._ends: list[tuple[float, int]] = []
+
+    def ready(self, milli: int, soonest: float) -> float:
+        """From when so much more is within the quotas."""
+        while self._ends and (
+            self._ends[0][0] <= soonest or self._used + milli > self._milli or self._running >= self._jobs
+        ):
+            if self._ends[0][0] == inf:
+                break
+            end, freed = heappop(self._ends)
+            self._at = max(self._at, end) if end > soonest else self._at
+            self._used -= freed
+            self._running -= 1
+        within = self._used + milli <= self._milli and self._running < self._jobs
+        return max(self._at, soonest) if within else inf
+
+    def take(self, milli: int, begin: float, end: float) -> None:
+        if begin < inf:
+            self._used += milli
+            self._running += 1
+            heappush(self._ends, (end, milli))
+
+
+def _levels(limits: dict[int, Limits], held: Iterable[tuple[int, int, float]]) -> dict[int, _Level]:
+    """By user or team, of those whose quotas bound how many run at once."""
+    found = {
+        pk: _Level(limit) for pk, limit in limits.items() if limit.gpus is not None or limit.running_jobs is not None
+    }
+    for pk, milli, end in held:
+        if pk in found:
+            found[pk].take(milli, 0.0, end)
+    return found

@@ -1,0 +1,69 @@
+"""What holds a job back whatever room there is: holds, pause, start time, quotas, budget. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from jobs.policy.account import Account
+from jobs.policy.view import Reason, Snapshot, Waiting
+from jobs.quotas import Limits, Usage, closed_models, most_gpus, never, start
+
+Level = tuple[Limits, Usage]
+
+
+class Gates:
+    """The gates of one pass, by what the account says has been given away until the moment of asking."""
+
+    def __init__(self, snapshot: Snapshot, account: Account) -> None:
+        self._snapshot = snapshot
+        self._account = account
+        self._models = sorted({gpu.model for node in snapshot.nodes for gpu in node.gpus})
+
+    def of(self, job: Waiting) -> list[Reason]:
+        """Every gate that is shut for the job; empty when nothing but room can hold it back."""
+        return [*self._holds(job), *self._switches(job), *self._quotas(job)]
+
+    def shut(self, job: Waiting) -> bool:
+        """Whether the job waits for more than quotas: a person, a pause, a time."""
+        return bool(job.held_by) or self._snapshot.paused is not None or self._too_early(job)
+
+    def as_allowed(self, job: Waiting) -> Waiting:
+        """The job as it may start now: an elastic one as large, any on such models, as quotas leave room for."""
+        levels = self._levels(job)
+        if job.least_gpus is not None:
+            job = replace(job, gpus=max(min(most_gpus(job, *levels), job.gpus), job.least_gpus))
+        if job.gpus and any(limits.gpus_by_model for limits, _usage in levels):
+            closed = closed_models(job, *levels, models=self._models)
+            if closed:
+                wanted = job.gpu_model.split("|") if job.gpu_model else self._models
+                job = replace(job, gpu_model="|".join(model for model in wanted if model not in closed))
+        return job
+
+    def _holds(self, job: Waiting) -> Iterator[Reason]:
+        for who in job.held_by:
+            yield {"code": f"HELD_BY_{who.upper()}"}
+
+    def _switches(self, job: Waiting) -> Iterator[Reason]:
+        if self._snapshot.paused is not None:
+            yield self._snapshot.paused
+        if job.start_after is not None and self._too_early(job):
+            yield {"code": "START_AFTER", "at": job.start_after.isoformat()}
+
+    def _too_early(self, job: Waiting) -> bool:
+        return job.start_after is not None and job.start_after > self._snapshot.now
+
+    def _quotas(self, job: Waiting) -> list[Reason]:
+        levels = self._levels(job)
+        if not levels:
+            return []
+        refusals = never(job, *(limits for limits, _usage in levels)) or start(job, *levels, models=self._models)
+        return [refusal.as_dict() for refusal in refusals]
+
+    def _levels(self, job: Waiting) -> list[Level]:
+        levels: list[Level] = []
+        for pk, limits, usage in (
+            (job.user, self._snapshot.user_limits, self._account.users),
+            (job.team, self._snapshot.team_limits, self._account.teams),
+        ):
+            if pk in limits:
+                levels.append((limits[pk], usage.get(pk, Usage())))
+        return levels

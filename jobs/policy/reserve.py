@@ -1,0 +1,111 @@
+"""Which node a blocked job will start on, and when at the latest, by the time limits of what runs there. Pure.
+
+The first job that only room holds back is dated, and others start before it only if they end in time or fit
+beside it (EASY backfill). The bound: once a job is the first blocked one, it starts within the longest time
+that is left to a run on the node kept for it. That date never moves back as long as the job stays first, since
+whoever starts on that node meanwhile is gone by then or leaves its room, and another node is only taken if it
+is ready earlier. A job behind the first has the same bound from `Rules.reserve_after` on, as long as fewer than
+`Rules.most_kept` nodes are kept.
+
+Where every node that would do has a run without a limit in the way, nobody can say when. After
+`Rules.reserve_after` the node nearest to fitting the job is then kept: whatever is freed there stays free, so
+that the job starts once enough of the runs have ended.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from math import inf
+
+from jobs.policy import place
+from jobs.policy.ledger import Ledger, least, slots_of, suits
+from jobs.policy.view import Gpu, Running, Waiting
+
+End = tuple[float, Running]  # in so many seconds the run has ended; inf: it has no limit
+
+
+class Ends:
+    """When the runs of each node end at the latest, those that this pass starts too."""
+
+    def __init__(self, runs: Iterable[Running], now: datetime) -> None:
+        self._now = now
+        self._by_node: dict[str, list[Running]] = defaultdict(list)
+        self._sorted: dict[str, list[End]] = {}
+        for run in runs:
+            self._by_node[run.node].append(run)
+
+    def add(self, run: Running) -> None:
+        self._by_node[run.node].append(run)
+        self._sorted.pop(run.node, None)
+
+    def of(self, node: str) -> list[End]:
+        """First to end first."""
+        if node not in self._sorted:
+            ends = ((seconds_left(run, self._now), run) for run in self._by_node.get(node, ()))
+            self._sorted[node] = sorted(ends, key=lambda end: (end[0], end[1].run, end[1].job))
+        return self._sorted[node]
+
+
+def seconds_left(run: Running, now: datetime) -> float:
+    """Until the run has ended at the latest. One that is being stopped is as good as ended."""
+    if run.stopping:
+        return 0.0
+    return inf if run.ends_by is None else max((run.ends_by - now).total_seconds(), 0.0)
+
+
+def soonest(job: Waiting, ledgers: Iterable[Ledger], ends: Ends) -> tuple[Ledger, float] | None:
+    """The node that is ready for the job first, and in how many seconds; None when no node can be dated."""
+    best: tuple[float, str] = (inf, "")
+    found: Ledger | None = None
+    for ledger in ledgers:
+        if ledger.kept is not None or not place.could_ever_fit(job, ledger):
+            continue
+        at = (ready(job, ledger, ends.of(ledger.node.name)), ledger.node.name)
+        if at < best:
+            best, found = at, ledger
+    return None if found is None else (found, best[0])
+
+
+def ready(job: Waiting, ledger: Ledger, ends: Sequence[End]) -> float:
+    """In how many seconds the node has room for the job, were nothing else started there; inf: nobody can say."""
+    host = _host_ready(job, ledger, ends)
+    return host if host == inf else max(host, _gpus_ready(job, ledger, ends))
+
+
+def _host_ready(job: Waiting, ledger: Ledger, ends: Sequence[End]) -> float:
+    millicpus, memory_mib = job.millicpus - ledger.millicpus, job.memory_mib - ledger.memory_mib
+    if millicpus <= 0 and memory_mib <= 0:
+        return 0.0
+    for seconds, run in ends:
+        millicpus -= run.millicpus
+        memory_mib -= run.memory_mib
+        if millicpus <= 0 and memory_mib <= 0:
+            return seconds
+    return inf
+
+
+def _gpus_ready(job: Waiting, ledger: Ledger, ends: Sequence[End]) -> float:
+    need = least(job)
+    if not need:
+        return 0.0
+    times = sorted(
+        _gpu_ready(gpu, slots_of(job, gpu) - free, ends)
+        for gpu, free in zip(ledger.node.gpus, ledger.free, strict=True)
+        if gpu.unavailable is None and suits(gpu, job)
+    )
+    return times[need - 1] if len(times) >= need else inf
+
+
+def _gpu_ready(gpu: Gpu, lacking: int, ends: Sequence[End]) -> float:
+    if lacking <= 0:
+        return 0.0
+    for seconds, run in ends:
+        lacking -= run.slots.get(gpu.uuid, 0)
+        if lacking <= 0:
+            return seconds
+    return inf
+
+
+def ended_by(seconds: float, ends: Sequence[End]) -> list[Running]:
+    """The runs that have ended in so many seconds."""
+    return [run for until, run in ends if until <= seconds]
