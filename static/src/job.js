@@ -68,18 +68,24 @@ async function refresh() {
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const focused = document.activeElement?.id;
   const unfolded = [...document.querySelectorAll("details[open][id]")].map((details) => details.id);
-  fresh.querySelectorAll("[data-part]").forEach((part) => document.getElementById(part.id)?.replaceWith(document.adoptNode(part)));
+  fresh.querySelectorAll("[data-part]").forEach(replace);
   unfolded.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   version = document.getElementById("job-head").dataset.version;
   const runs = Number(document.getElementById("runs").dataset.count);
   document.getElementById("runs-tab-item").hidden = runs < 2;
+  log.runsChanged();
   document.getElementById("announcer").textContent = document.querySelector("#job-head .state")?.textContent ?? "";
   showTimes();
   ticks();
   if (readings) setReadings(readings);
   filesAreOld = true;
   loadFiles();
+}
+
+function replace(part) {
+  const old = document.getElementById(part.id);
+  if (old && !old.isEqualNode(part)) old.replaceWith(document.adoptNode(part));
 }
 
 let readings = null;

@@ -62,6 +62,12 @@ export class LogView {
     if (piece && stream === this.#stream) stream.take(piece);
   }
 
+  /** The chooser has been made anew: let it name the run that is shown. */
+  runsChanged() {
+    const shown = this.#chosen ?? this.#head?.run;
+    if (shown) this.part("run").value = String(shown);
+  }
+
   setState(state) {
     this.state = state;
     this.#empty();
@@ -229,7 +235,7 @@ export class LogView {
     document.getElementById("log").addEventListener("keydown", (event) => {
       if (event.key === "f" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); this.part("query").focus(); }
     });
-    this.part("run")?.addEventListener("change", (event) => this.#chooseRun(Number(event.target.value)));
+    document.getElementById("log").addEventListener("change", (event) => { if (event.target.id === "log-run") this.#chooseRun(Number(event.target.value)); });
   }
 
   async #chooseRun(run) {

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from jobs.models import Job
+from jobs import control
+from jobs.models import Job, Run
 from jobs.request import JobRequest
+from jobs.states import Wish
 from jobs.submit import submit
 from tests import factories
 from tests.rigs.engine import BUSYBOX
@@ -151,6 +153,28 @@ def test_the_cancel_button_asks_and_then_stops(tab: Page, stack: Stack, erin: st
     expect(tab.locator(ROWS)).to_contain_text("BYE", timeout=60_000)
     assert "SIGTERM" in questions[0]
     assert stack.orm(lambda: Job.objects.get(pk=job).end_reason) == "STOPPED_BY_USER"
+
+
+TWICE = "if [ -e begun ]; then echo the second run; else touch begun; echo the first run; fi; exec sleep 600"
+
+
+def test_a_second_run_can_be_chosen_on_a_page_that_is_open(tab: Page, stack: Stack, erin: str) -> None:
+    """The page opened when there was one run only; its log goes on with the next, and the first stays to be read."""
+    job = _submit(stack, erin, TWICE, grace_seconds=1)
+    tab.goto(f"{stack.url}/jobs/{job}/")
+    expect(tab.locator(ROWS)).to_contain_text("the first run", timeout=60_000)
+    expect(tab.locator("#log-run")).to_be_hidden()
+    stack.orm(lambda: control.wish(Run.objects.get(job=job), Wish.PREEMPT, None))
+    expect(tab.locator(ROWS)).to_contain_text("the second run", timeout=90_000)
+    expect(tab.locator("#log-run")).to_be_visible()
+    expect(tab.locator("#log-run option:checked")).to_have_text("Run 2")
+    tab.locator("#log-run").select_option(label="Run 1")
+    expect(tab.locator(ROWS)).to_contain_text("the first run")
+    expect(tab.locator(ROWS)).not_to_contain_text("the second run")
+    stack.orm(lambda: control.cancel(Job.objects.get(pk=job), None))
+    expect(tab.locator("#job-head .state")).to_have_text("cancelled", timeout=60_000)
+    expect(tab.locator("#log-run option:checked")).to_have_text("Run 1")
+    expect(tab.locator(ROWS)).to_contain_text("the first run")
 
 
 def test_two_pages_show_each_its_own_log(browser: Browser, signed_in: Any, stack: Stack, erin: str) -> None:
