@@ -8,24 +8,36 @@ from uuid import uuid4
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
-from ninja import Query, Router, Status
+from ninja import Field, Query, Router, Status
 
 from jobs import control, job_views, logstore, wording, workspace
 from jobs.access import can_control, get_job, visible_jobs
-from jobs.api_request import JobIn, problem_errors, read_request, refusal_errors
-from jobs.api_schemas import Changed, Event, JobList, JobOut, PreviewOut, QueueOut, Why
+from jobs.amend import amend
+from jobs.api_request import (
+    MOST_GPUS,
+    Duration,
+    JobIn,
+    problem_errors,
+    read_request,
+    refusal_errors,
+    seconds_of,
+)
+from jobs.api_schemas import Changed, Event, ExtensionOut, JobList, JobOut, PreviewOut, QueueOut, Why
 from jobs.board import Entry, board, in_full, places
+from jobs.extend import Extension, extend
 from jobs.formhelp import levels_of
 from jobs.models import Job, Priority, Run
 from jobs.paging import Filters, narrow
 from jobs.policy.explain import is_final
 from jobs.preview import preview
+from jobs.quotas import Usage
+from jobs.rebind import rebind
 from jobs.states import ENDED, LIVE, WAITING, JobState
 from jobs.status import iso, status, summary
 from jobs.submit import Refused as SubmitRefused
 from jobs.submit import check, submit
 from jobs.wording.states import latest_run
-from portal.apikit import MAY_READ, MAY_WRITE, Errors, Refused, caller, refuse
+from portal.apikit import MAY_READ, MAY_WRITE, Errors, Refused, Strict, caller, refuse
 
 router = Router(tags=["jobs"])
 MOST_LOG_BYTES = 4 << 20  # in one answer
@@ -62,9 +74,11 @@ def preview_job(request: HttpRequest, body: JobIn) -> dict[str, Any]:
             raise _refused(error, request.user) from error
     seen = preview(asked, owner=request.user, team=team)
     name = request.user.username
-    refusals = [_reason(r.as_dict(), wording.refusal(r, reader=name)) for r in seen.refusals]
+    refusals = [_reason(r.as_dict(), sentence) for r, sentence in wording.told(seen.refusals, reader=name)]
     return {
         "verdict": seen.verdict, "node": seen.node, "position": seen.position,
+        "earliest": iso(seen.expected.earliest if seen.expected else None),
+        "latest": iso(seen.expected.latest if seen.expected else None),
         "reasons": [*refusals, *_reasons(seen.reasons, request.user)],
     }  # fmt: skip
 
@@ -164,12 +178,21 @@ def events(request: HttpRequest, job_id: int) -> dict[str, list[dict[str, Any]]]
 # --- act ---
 
 
-def _act(request: HttpRequest, job_id: int, verb: Callable[[Job, Any], bool]) -> dict[str, Any]:
+def _controlled(request: HttpRequest, job_id: int) -> Job:
+    """The job, for one who may act on it. Raises Refused, or Http404 for strangers."""
     job = get_job(request.user, job_id)
     if not can_control(request.user, job):
         sentence = _("Only its owner, a lead of its team or an administrator may do this.")
         raise refuse("NOT_YOURS", sentence, status=403)
-    changed = verb(job, request.user)
+    return job
+
+
+def _act(request: HttpRequest, job_id: int, verb: Callable[[Job, Any], bool]) -> dict[str, Any]:
+    job = _controlled(request, job_id)
+    try:
+        changed = verb(job, request.user)
+    except SubmitRefused as error:
+        raise _refused(error, request.user) from error
     return {"changed": changed, "job": status(get_job(request.user, job_id), request.user)}
 
 
@@ -189,6 +212,55 @@ def hold(request: HttpRequest, job_id: int) -> dict[str, Any]:
 def release(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Lift one's own hold."""
     return _act(request, job_id, control.release)
+
+
+class MoveIn(Strict):
+    gpus: int | None = Field(None, ge=1, le=MOST_GPUS, description="Of an elastic job: how many it is to go on with")
+
+
+@router.post("/jobs/{int:job_id}/move", auth=MAY_WRITE, response={200: Changed, 403: Errors, 404: Errors, 422: Errors})
+def move(request: HttpRequest, job_id: int, body: MoveIn | None = None) -> dict[str, Any]:
+    """Stop a running job and start it again at once on other GPUs, or with another number of them."""
+    gpus = body.gpus if body else None
+    return _act(request, job_id, lambda job, user: rebind(job, user, gpus=gpus))
+
+
+class AmendIn(Strict):
+    gpus: int | None = Field(None, ge=1, le=MOST_GPUS)
+    limit: Duration | None = Field(None, description="A number of seconds, or text such as 2h")
+
+
+@router.post("/jobs/{int:job_id}/amend", auth=MAY_WRITE, response={200: Changed, 403: Errors, 404: Errors, 422: Errors})
+def amend_job(request: HttpRequest, job_id: int, body: AmendIn | None = None) -> dict[str, Any]:
+    """Lower what a waiting job asks for; it keeps its place."""
+    asked = body or AmendIn.model_validate({})
+    limit = None if asked.limit is None else seconds_of(asked.limit, "limit")
+    return _act(request, job_id, lambda job, user: amend(job, user, gpus=asked.gpus, limit_seconds=limit))
+
+
+class ExtendIn(Strict):
+    extension: Duration = Field("1h", description="How much more time: a number of seconds, or text such as 2h")
+
+
+@router.post(
+    "/jobs/{int:job_id}/extend", auth=MAY_WRITE, response={200: ExtensionOut, 403: Errors, 404: Errors, 422: Errors}
+)
+def extend_job(request: HttpRequest, job_id: int, body: ExtendIn | None = None) -> dict[str, Any]:
+    """Give a running job more time: at once where that delays nobody, or admins allow it; else says whom it delays."""
+    job, asked = _controlled(request, job_id), body or ExtendIn.model_validate({})
+    try:
+        found = extend(job, request.user, seconds_of(asked.extension, "extension"))
+    except SubmitRefused as error:
+        raise _refused(error, request.user) from error
+    return {
+        "granted": found.granted, "message": _extension(found), "deadline": iso(found.until),
+        "delayed": [{"id": pk, "seconds": late} for pk, late in found.delayed.items()],
+        "job": status(get_job(request.user, job_id), request.user),
+    }  # fmt: skip
+
+
+def _extension(found: Extension) -> str:
+    return wording.extension(granted=found.granted, until=found.until, delayed=found.delayed)
 
 
 # --- what it printed and left ---
@@ -277,9 +349,13 @@ def quota(request: HttpRequest) -> dict[str, Any]:
     user = caller(request)
     levels = levels_of(user, list(user.teams.order_by("name")))
     return {"levels": [
-        {"scope": limits.scope, "name": limits.name, "limits": _limits(limits), "use": asdict(used)}
+        {"scope": limits.scope, "name": limits.name, "limits": _limits(limits), "use": _use(used)}
         for pairs in levels.values() for limits, used in pairs
     ]}  # fmt: skip
+
+
+def _use(used: Usage) -> dict[str, Any]:
+    return asdict(used) | {"gpus": used.gpus}
 
 
 def _limits(limits: Any) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from pydantic import AfterValidator, AwareDatetime, StringConstraints
 from pydantic import Strict as Exact
 
 from jobs import units, wording
+from jobs.containerspec import SIGNALS
 from jobs.models import Mount, Priority, Team
+from jobs.quotas import Refusal
 from jobs.request import JobRequest, Problem
 from jobs.submit import default_limit
 from portal.apikit import Error, Refused, Strict, refuse
@@ -25,7 +27,7 @@ MOST_CPUS = 1_000_000
 # Where a problem of the request stands in the JSON body.
 FIELDS = {
     "millicpus": "cpus", "memory_mib": "memory_gib", "shm_mib": "shm_gib", "gpu_memory_mib": "gpu_memory_gib",
-    "limit_seconds": "limit", "command_kind": "script",
+    "limit_seconds": "limit", "command_kind": "script", "gpu_milli": "gpu_percent",
 }  # fmt: skip
 
 
@@ -38,6 +40,9 @@ def _no_nul(text: str) -> str:
 Name = Annotated[str, StringConstraints(max_length=300), AfterValidator(_no_nul)]
 Word = Annotated[str, StringConstraints(max_length=64 * 1024)]
 Gib = Annotated[float, Field(ge=0, le=MOST_GIB)]
+
+
+Duration = Annotated[str, StringConstraints(max_length=80)] | Annotated[int, Exact()]
 
 
 class JobIn(Strict):
@@ -55,15 +60,27 @@ class JobIn(Strict):
     gpus: int = Field(0, ge=0, le=MOST_GPUS)
     gpu_model: Annotated[Name, StringConstraints(max_length=128)] = ""
     gpu_memory_gib: Gib = Field(0, description="Of each GPU, at least; 0: any")
+    gpu_percent: float = Field(100, gt=0, le=100, description="The share of its one GPU, where hosts share GPUs")
+    gpu_profile: Annotated[Name, StringConstraints(max_length=32)] = Field(
+        "", description="A MIG profile, such as 1g.10gb; empty: whole GPUs"
+    )
+    least_gpus: int | None = Field(
+        None, ge=1, le=MOST_GPUS, description="Elastic: it starts with as few as this, and uses up to `gpus`"
+    )
+    node_labels: list[Name] = Field([], max_length=20, description="key=value; a host must have all of them")
     cpus: float = Field(1, ge=0, le=MOST_CPUS)
     memory_gib: Gib = 1
     shm_gib: Gib | None = Field(None, description="Shared memory, counted as memory; left out: half of it")
-    limit: Annotated[str, StringConstraints(max_length=80)] | Annotated[int, Exact()] | None = Field(
+    limit: Duration | None = Field(
         "",
         description="Time limit of each run: a number of seconds, or text such as 2h; null: none; empty: the default",
     )
     grace_seconds: int = Field(30, ge=0, le=3600, description="Between SIGTERM and SIGKILL")
     priority: Literal["low", "normal", "high", "urgent"] = "normal"
+    stop_signal: str = Field("SIGTERM", max_length=16, description="What it is told to stop by: " + ", ".join(SIGNALS))
+    interactive: bool = Field(False, description="Somebody sits before it; limited by a quota of its own")
+    preemptible: bool = Field(False, description="May be stopped for jobs of higher priority, and starts again later")
+    movable: bool = Field(False, description="May be moved to other GPUs to make room: stopped, and started again")
     environment: dict[str, str] = Field({}, max_length=2000)
     secrets: dict[str, str] = Field({}, max_length=2000, description="As environment; encrypted, never shown again")
     mounts: list[Name] = Field([], max_length=100, description="Names of mounts; each appears at /mnt/NAME")
@@ -100,7 +117,10 @@ def _request(body: JobIn, limit: int | None, mounts: tuple[int, ...]) -> JobRequ
         memory_mib=memory, shm_mib=max(memory // 2, 1) if body.shm_gib is None else _mib(body.shm_gib),
         limit_seconds=limit, grace_seconds=body.grace_seconds, priority=Priority[body.priority.upper()].value,
         environment=(*body.environment.items(), *body.secrets.items()), secret_names=frozenset(body.secrets),
-        mounts=mounts, start_after=body.start_after,
+        mounts=mounts, start_after=body.start_after, gpu_milli=round(body.gpu_percent * 10),
+        gpu_profile=body.gpu_profile, least_gpus=body.least_gpus, node_labels=tuple(body.node_labels),
+        stop_signal=body.stop_signal, interactive=body.interactive, preemptible=body.preemptible,
+        movable=body.movable,
     )  # fmt: skip
 
 
@@ -116,12 +136,17 @@ def name_of_image(image: str) -> str:
 def _limit(limit: str | int | None, user: User) -> int | None:
     if limit == "":
         return default_limit(user)
-    if not isinstance(limit, str):
-        return None if limit is None else min(limit, units.MOST)
+    return None if limit is None else seconds_of(limit, "limit")
+
+
+def seconds_of(value: str | int, field: str) -> int:
+    """A number of seconds, or text such as 2h. Raises Refused."""
+    if not isinstance(value, str):
+        return min(value, units.MOST)
     try:
-        return units.parse_limit(limit)
+        return units.parse_limit(value)
     except units.BadQuantity as error:
-        problem = Problem(field="limit", code=error.code, params={"text": error.text})
+        problem = Problem(field=field, code=error.code, params={"text": error.text})
         raise Refused(problem_errors([problem])) from error
 
 
@@ -160,10 +185,10 @@ def problem_errors(problems: Iterable[Problem]) -> list[Error]:
     ]
 
 
-def refusal_errors(refusals: Iterable[Any], reader: str) -> list[Error]:
+def refusal_errors(refusals: Iterable[Refusal], reader: str) -> list[Error]:
     """Quota refusals with their numbers (thousandths of CPUs, MiB, seconds), at the fields of the body."""
     return [
-        Error(field=FIELDS.get(r.field, r.field), code=r.code, message=wording.refusal(r, reader=reader),
+        Error(field=FIELDS.get(r.field, r.field), code=r.code, message=sentence,
               params={name: value for name, value in vars(r).items() if name not in ("field", "code")})
-        for r in refusals
+        for r, sentence in wording.told(refusals, reader=reader)
     ]  # fmt: skip

@@ -36,6 +36,14 @@ class JobRow(Schema):
     image: str
     gpus: int
     gpu_model: str
+    gpu_percent: float = Field(description="The share of its one GPU")
+    gpu_profile: str = Field(description="The MIG profile asked for; empty: whole GPUs")
+    least_gpus: int | None = Field(description="Elastic: it starts with as few; null: it is not")
+    node_labels: list[str]
+    stop_signal: str
+    interactive: bool
+    preemptible: bool
+    movable: bool
     millicpus: int
     memory_mib: int
     shm_mib: int
@@ -79,6 +87,8 @@ class ListedJob(JobRow):
 class JobOut(JobRow):
     """The same answer as the job's page and its socket have."""
 
+    ways: list[dict[str, Any]] = Field(description="What would let it start now: text, and changes to post to amend")
+    put_back: str = Field(description="Why it waits although it ran already; else empty")
     actions: dict[str, bool] = Field(description="What the reader may do to it now")
     gpus_granted: list[dict[str, Any]]
     warnings: list[str]
@@ -87,6 +97,9 @@ class JobOut(JobRow):
     log: dict[str, Any] | None
     progress: dict[str, Any] | None
     place: dict[str, Any] | None
+    expected: dict[str, Any] | None = Field(
+        description="When it should start: earliest, latest, and how far to trust it"
+    )
 
 
 class JobList(Schema):
@@ -96,6 +109,14 @@ class JobList(Schema):
 
 class Changed(Schema):
     changed: bool = Field(description="False when there was nothing left to do")
+    job: JobOut
+
+
+class ExtensionOut(Schema):
+    granted: bool = Field(description="False: others would start later, and the time limit stays as it was")
+    message: str
+    deadline: str = Field(description="The new one; where not granted, what it would have been")
+    delayed: list[dict[str, Any]] = Field(description="Jobs that start later: id, and seconds (null: nobody can say)")
     job: JobOut
 
 
@@ -133,6 +154,8 @@ class PreviewOut(Schema):
     verdict: str = Field(description="now, waits or never")
     node: str
     position: int
+    earliest: str | None = Field(description="When it should start, as a range; null when nobody can say")
+    latest: str | None
     reasons: list[Reason]
 
 

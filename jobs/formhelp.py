@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from jobs import fairshare, units, usage, wording
 from jobs.models import Priority, Team
-from jobs.quotas import Limits, Usage
+from jobs.quotas import WHOLE, Limits, Usage
 from jobs.request import JobRequest
 from portal.models import User
 
@@ -164,6 +164,17 @@ def _optional(request: JobRequest) -> Iterator[str]:
         yield from ("--gpu-model", request.gpu_model)
     if request.gpu_memory_mib:
         yield from ("--gpu-memory", f"{request.gpu_memory_mib}MiB")
+    if request.gpu_milli < WHOLE:
+        yield from ("--share", f"{request.gpu_milli / 10:g}")
+    if request.gpu_profile:
+        yield from ("--profile", request.gpu_profile)
+    if request.least_gpus is not None:
+        yield from ("--least-gpus", str(request.least_gpus))
+    for label in request.node_labels:
+        yield from ("--label", label)
+    yield from (f"--{name}" for name in ("preemptible", "movable", "interactive") if getattr(request, name))
+    if request.stop_signal != "SIGTERM":
+        yield from ("--signal", request.stop_signal)
     if request.priority != Priority.NORMAL:
         yield from ("--priority", Priority(request.priority).name.lower())
     if request.start_after is not None:

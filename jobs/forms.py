@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 from gpus.models import GPU
 from jobs import secretbox, units, usage, wording
 from jobs.formfields import EnvironmentField, LimitField, QuantityField, Row, ScriptField, WordsField
+from jobs.formmore import MoreFields, more_of
 from jobs.formstart import first_values
 from jobs.models import CommandKind, Job, Mount, Priority, Team
 from jobs.policy.explain import NEVER
@@ -20,10 +21,13 @@ from portal.models import User
 # Where a problem or refusal of the request stands in the form.
 FIELDS = {
     "millicpus": "cpus", "memory_mib": "memory", "shm_mib": "shm", "gpu_memory_mib": "gpu_memory",
-    "limit_seconds": "limit", "grace_seconds": "grace",
+    "limit_seconds": "limit", "grace_seconds": "grace", "gpu_milli": "gpu_percent",
 }  # fmt: skip
 # What a link to the form may fill in: nothing that runs, so that nobody is handed a command unread.
-LINKABLE = ("name", "gpus", "gpu_model", "gpu_memory", "cpus", "memory", "shm", "limit", "priority", "grace")
+LINKABLE = (
+    "name", "gpus", "gpu_model", "gpu_memory", "gpu_percent", "gpu_profile", "least_gpus", "cpus", "memory", "shm",
+    "limit", "priority", "grace",
+)  # fmt: skip
 MAY_BE_ANY = ("gpu_model", "gpu_memory")  # of those, what a link may empty
 
 # What is wrong with numbers that can be read: a preview says so too.
@@ -35,11 +39,12 @@ HOPELESS = NEVER | {
 WHEN_UNREAD: dict[str, Any] = {
     "name": "-", "image": "-", "command_kind": "", "script": "-", "entrypoint": (), "arguments": (), "gpus": 0,
     "gpu_model": "", "gpu_memory": None, "cpus": 1000, "memory": units.MOST, "shm": None, "limit": 1, "priority": 0,
-    "environment": [], "mounts": (), "grace": None, "start_after": None,
+    "environment": [], "mounts": (), "grace": None, "start_after": None, "gpu_percent": None, "gpu_profile": "",
+    "least_gpus": None, "node_labels": (), "stop_signal": "",
 }  # fmt: skip
 
 
-class JobForm(forms.Form):
+class JobForm(MoreFields):
     """What one person asks for. `original` is the visible job that it was cloned from.
 
     After `is_valid()`, `to_request()` gives the request. `refuse()` shows what submission refused.
@@ -120,6 +125,7 @@ class JobForm(forms.Form):
         self.fields["team"].queryset = teams  # type: ignore[attr-defined]
         mounts = Mount.objects.filter(Q(teams=None) | Q(teams__in=teams)).distinct().prefetch_related("teams")
         self.fields["mounts"].queryset = mounts.none() if self.user.may_run_as_root else mounts  # type: ignore[attr-defined]
+        self.offer_more()
         self.fields["gpu_model"].choices = self._models()  # type: ignore[attr-defined]
         ceiling = Priority.URGENT if self.limits.priority is None else self.limits.priority
         self.fields["priority"].choices = [  # type: ignore[attr-defined]
@@ -194,7 +200,7 @@ class JobForm(forms.Form):
             gpu_memory_mib=(cleaned["gpu_memory"] or 0) if cleaned["gpus"] else 0, millicpus=cleaned["cpus"] or 0,
             memory_mib=memory, shm_mib=max(memory // 2, 1) if cleaned["shm"] is None else cleaned["shm"],
             limit_seconds=cleaned["limit"], grace_seconds=30 if cleaned["grace"] is None else cleaned["grace"],
-            priority=cleaned["priority"],
+            priority=cleaned["priority"], **more_of(cleaned),
             environment=tuple((row.name, value) for row, value in zip(rows, values, strict=True)),
             secret_names=frozenset(row.name for row in rows if row.secret),
             mounts=tuple(mount.pk for mount in cleaned["mounts"]), start_after=cleaned["start_after"],
@@ -219,7 +225,7 @@ class JobForm(forms.Form):
             gpu_model=cleaned["gpu_model"] if cleaned["gpus"] else "",
             gpu_memory_mib=(cleaned["gpu_memory"] or 0) if cleaned["gpus"] else 0, millicpus=cleaned["cpus"],
             memory_mib=cleaned["memory"], shm_mib=1, limit_seconds=cleaned["limit"], priority=cleaned["priority"],
-            start_after=cleaned["start_after"],
+            start_after=cleaned["start_after"], **more_of(cleaned),
         )  # fmt: skip
         return request, cleaned["team"]
 

@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from jobs import fairshare, units, usage
 from jobs.formfields import Row
 from jobs.models import CommandKind, Job, Priority
+from jobs.quotas import WHOLE
 from jobs.submit import default_limit
 from portal.models import User
 
@@ -28,7 +29,7 @@ def first_values(user: User, original: Job | None) -> dict[str, Any]:
         "submission": uuid.uuid4(), "team": last,
         "command_kind": CommandKind.SCRIPT, "gpus": size.gpus, "cpus": units.format_cpus(size.millicpus),
         "memory": units.exact_memory(size.memory_mib), "limit": units.exact_duration(default_limit(user)),
-        "priority": Priority.NORMAL, "grace": "30s",
+        "priority": Priority.NORMAL, "grace": "30s", "stop_signal": "SIGTERM",
     }  # fmt: skip
 
 
@@ -42,6 +43,9 @@ def _cloned(user: User, job: Job) -> dict[str, Any]:
         "shm": units.exact_memory(job.shm_mib), "grace": units.exact_duration(job.grace_seconds),
         "limit": units.exact_duration(job.limit_seconds) if job.limit_seconds else _("none"),
         "priority": job.priority, "mounts": [mount.pk for mount in job.mounts.all()],
+        "gpu_percent": f"{job.gpu_milli / 10:g}" if job.gpu_milli < WHOLE else None, "gpu_profile": job.gpu_profile,
+        "least_gpus": job.least_gpus, "node_labels": job.node_labels, "preemptible": job.preemptible,
+        "movable": job.movable, "interactive": job.interactive, "stop_signal": job.stop_signal,
         "start_after": _future(job.start_after), "environment": _cloned_rows(user, job),
     }  # fmt: skip
 

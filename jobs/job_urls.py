@@ -14,5 +14,8 @@ urlpatterns = [
     path("cancel/", job_views.cancel, name="job_cancel"),
     path("hold/", job_views.hold, name="job_hold"),
     path("release/", job_views.release, name="job_release"),
+    path("move/", job_views.move, name="job_move"),
+    path("extend/", job_views.extend, name="job_extend"),
+    path("amend/", job_views.amend, name="job_amend"),
     path("resubmit/", job_views.resubmit, name="job_resubmit"),
 ]

@@ -13,9 +13,13 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from jobs import control, jobpage, logstore, readings, secretbox, wording, workspace
+from jobs import control, jobpage, logstore, readings, secretbox, units, wording, workspace
+from jobs import extend as extending
 from jobs.access import can_control, get_job
+from jobs.amend import amend as lower
 from jobs.models import Job, Run
+from jobs.rebind import rebind
+from jobs.request import Problem
 from jobs.resubmit import resubmit as submit_again
 from jobs.status import status
 from jobs.submit import Refused
@@ -121,6 +125,42 @@ def release(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_POST
 @login_required
+def move(request: HttpRequest, pk: int) -> HttpResponse:
+    """To other GPUs, or an elastic job to another number of them."""
+
+    def verb(job: Job, user: Any) -> bool:
+        return rebind(job, user, gpus=_asked(request, "gpus"))
+
+    return _act(request, pk, verb, _("It is not running, or is being stopped already."))
+
+
+@require_POST
+@login_required
+def extend(request: HttpRequest, pk: int) -> HttpResponse:
+    """More time: granted, or whom it would delay."""
+
+    def verb(job: Job, user: Any) -> bool:
+        found = extending.extend(job, user, _seconds(request.POST.get("extension", ""), "extension"))
+        said = wording.extension(granted=found.granted, until=found.until, delayed=found.delayed)
+        (messages.success if found.granted else messages.warning)(request, said)
+        return True
+
+    return _act(request, pk, verb, "")
+
+
+@require_POST
+@login_required
+def amend(request: HttpRequest, pk: int) -> HttpResponse:
+    """Less than it asked for, while it waits."""
+
+    def verb(job: Job, user: Any) -> bool:
+        return lower(job, user, gpus=_asked(request, "gpus"), limit_seconds=_asked(request, "limit_seconds"))
+
+    return _act(request, pk, verb, _("Nothing changed: it asks for that already, or it no longer waits."))
+
+
+@require_POST
+@login_required
 def resubmit(request: HttpRequest, pk: int) -> HttpResponse:
     """The owner's job once more; a colleague clones instead, since the secrets are the owner's."""
     job = get_job(request.user, pk)
@@ -143,9 +183,31 @@ def _act(request: HttpRequest, pk: int, verb: Callable[[Job, Any], bool], nothin
     if not can_control(request.user, job):  # a colleague sees the job, and learns that it is not theirs to steer
         messages.error(request, _("Only its owner, a lead of its team or an administrator may do this."))
         return redirect(job)
-    if not verb(job, request.user):
-        messages.info(request, nothing)
+    try:
+        if not verb(job, request.user):
+            messages.info(request, nothing)
+    except Refused as error:
+        for sentence in _sentences(error, request.user.get_username()):
+            messages.error(request, sentence)
     return redirect(job)
+
+
+def _asked(request: HttpRequest, name: str) -> int | None:
+    """A whole number that was posted; None for none. Raises Refused for what is no number of GPUs or seconds."""
+    text = request.POST.get(name, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise Refused(problems=[Problem(field=name, code="TOO_SMALL", params={"least": 1})])
+    return int(text)
+
+
+def _seconds(text: str, field: str) -> int:
+    """A duration as people write it. Raises Refused."""
+    try:
+        return units.parse_limit(text)
+    except units.BadQuantity as error:
+        raise Refused(problems=[Problem(field=field, code=error.code, params={"text": error.text})]) from error
 
 
 def _sentences(error: Refused, reader: str) -> Iterator[str]:

@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 from django.utils import timezone
 
-from jobs import quotas, snapshot, usage
+from jobs import estimates, quotas, snapshot, usage
 from jobs.models import Cluster, Team
-from jobs.policy import Reason, make_plan, order
+from jobs.policy import Expected, Reason, make_plan, order
 from jobs.policy.explain import NEVER
 from jobs.quotas import Refusal
 from jobs.request import JobRequest
@@ -23,6 +23,7 @@ class Preview:
     reasons: tuple[Reason, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     position: int = 0
+    expected: Expected | None = None  # None: it starts now, or never, or nobody can say
 
 
 def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
@@ -30,7 +31,8 @@ def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
     limits = usage.user_limits([owner])[owner.pk], usage.team_limits([team])[team.pk]
     refusals = tuple(quotas.never(request, *limits))
     job = build(request, owner=owner, team=team)
-    picture = snapshot.take(timezone.now(), cluster=Cluster.get(), extra=[job])
+    now = timezone.now()
+    picture = snapshot.take(now, cluster=Cluster.get(), extra=[job])
     plan = make_plan(picture)
     placed = next((p for p in plan.placements if p.job == 0), None)
     if placed is not None and not refusals:
@@ -42,4 +44,5 @@ def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
         return Preview(verdict="never", reasons=rest, refusals=refusals)
     ahead = {p.job for p in plan.placements}
     still = [w.id for w in order.in_order(picture) if w.id not in ahead and not w.held_by]
-    return Preview(verdict="waits", reasons=reasons, position=still.index(0) + 1)
+    expected = estimates.shown({0: plan.expected[0]}, now)[0] if 0 in plan.expected else None
+    return Preview(verdict="waits", reasons=reasons, position=still.index(0) + 1, expected=expected)

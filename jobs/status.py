@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from jobs import board, logstore, wording
+from jobs import board, estimates, logstore, wording
 from jobs.access import can_control
 from jobs.looks import cannot_start, state_look
 from jobs.models import AllocationSlot, Job, Run
@@ -26,8 +26,10 @@ def status(job: Job, reader: Any) -> dict[str, Any]:
     run = current_run(job)
     said = summary(job, run, reader)
     said |= {
-        "actions": actions(job, reader), "gpus_granted": granted_gpus(run),
+        "actions": actions(job, reader, run), "ways": _ways(job, reader), "put_back": _put_back(job, run),
+        "gpus_granted": granted_gpus(run),
         "warnings": [wording.warning(found) for found in _warnings(run)] if run and job.state in LIVE else [],
+        "expected": expected(job),
     }  # fmt: skip
     steady = {name: value for name, value in said.items() if name not in VOLATILE}
     version = hashlib.sha256(json.dumps(steady, sort_keys=True).encode()).hexdigest()[:12]
@@ -59,7 +61,10 @@ def _warnings(run: Run) -> list[dict[str, Any]]:
 def _what(job: Job) -> dict[str, Any]:
     return {
         "id": job.pk, "name": job.name, "owner": job.owner.username, "team": job.team.name, "image": job.image,
-        "gpus": job.gpus, "gpu_model": job.gpu_model, "millicpus": job.millicpus, "memory_mib": job.memory_mib,
+        "gpus": job.gpus, "gpu_model": job.gpu_model, "gpu_percent": job.gpu_milli / 10, "gpu_profile": job.gpu_profile,
+        "least_gpus": job.least_gpus, "node_labels": job.node_labels, "stop_signal": job.stop_signal,
+        "interactive": job.interactive, "preemptible": job.preemptible, "movable": job.movable,
+        "millicpus": job.millicpus, "memory_mib": job.memory_mib,
         "shm_mib": job.shm_mib, "limit_seconds": job.limit_seconds, "priority": job.priority,
         "priority_label": str(wording.priority_label(job.priority)), "url": job.get_absolute_url(),
     }  # fmt: skip
@@ -112,7 +117,21 @@ def _end(job: Job, run: Run | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def actions(job: Job, reader: Any) -> dict[str, bool]:
+def _ways(job: Job, reader: Any) -> list[dict[str, Any]]:
+    """What the reader may change at a press so that the waiting job starts now: `text`, and the `changes` to post."""
+    if job.state not in WAITING or not can_control(reader, job):
+        return []
+    return wording.ways(job)
+
+
+def _put_back(job: Job, run: Run | None) -> str:
+    """Why a job that ran already waits again; empty for others."""
+    if job.state not in WAITING or run is None or not run.end_reason:
+        return ""
+    return wording.end_sentence(job, run)
+
+
+def actions(job: Job, reader: Any, run: Run | None = None) -> dict[str, bool]:
     """What the reader may do to the job in its state. Resubmitting makes a job of the reader's own."""
     may = can_control(reader, job)
     as_admin = reader.is_staff and reader.pk != job.owner_id
@@ -122,6 +141,8 @@ def actions(job: Job, reader: Any) -> dict[str, bool]:
         "cancel": may and job.state not in ENDED and not stopping,
         "hold": may and (job.state == JobState.QUEUED or (job.state == JobState.HELD and not own_hold)),
         "release": may and job.state == JobState.HELD and own_hold,
+        "move": may and job.state in (JobState.STARTING, JobState.RUNNING) and job.gpus > 0 and not (run and run.wish),
+        "extend": may and job.state == JobState.RUNNING and bool(run and run.deadline and not run.wish),
         "clone": True,
         "resubmit": job.state in ENDED and reader.pk == job.owner_id,
     }  # fmt: skip
@@ -175,6 +196,22 @@ def place(job: Job) -> dict[str, Any] | None:
     if position is None:
         return None
     return {"position": position, "length": length, "text": wording.place(position, length)}
+
+
+def expected(job: Job) -> dict[str, Any] | None:
+    """When the job should start, as a range, and how often such ranges were right; None when nobody can say."""
+    if job.state != JobState.QUEUED or job.expected_earliest is None or job.expected_latest is None:
+        return None
+    return {
+        "earliest": iso(job.expected_earliest), "latest": iso(job.expected_latest),
+        "text": wording.expected_start(job.expected_earliest, job.expected_latest), "trust": trust(),
+    }  # fmt: skip
+
+
+def trust() -> str:
+    """How far estimates can be trusted, as a sentence; "" before there are enough of them."""
+    score = estimates.score()
+    return wording.trust(score.estimates, score.percent, score.mean_width)
 
 
 def elapsed_share(run: Run | None, now: datetime | None = None) -> int | None:

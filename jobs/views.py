@@ -24,6 +24,7 @@ from jobs.history import gpu_seconds, with_allocations
 from jobs.models import Job, Team
 from jobs.preview import preview
 from jobs.states import ENDED, EndReason
+from jobs.status import trust
 from jobs.submit import Refused, submit, taken_in
 
 View = Callable[..., HttpResponseBase]
@@ -101,6 +102,7 @@ def _submitted(form: JobForm) -> Job | None:
 def _form_context(form: JobForm, *, look: bool) -> dict[str, Any]:
     return {
         "form": form, "beside": formhelp.beside(form.user, form.limits), "presets": formhelp.presets(form.limits),
+        "more_open": form.has_more(),
         "no_team": not form.fields["team"].queryset.exists(),  # type: ignore[attr-defined]
         "taken": " ".join(map(str, taken_in(form.user))),
         "zone": timezone.get_current_timezone_name(), **(_preview_context(form) if look else {}),
@@ -118,6 +120,8 @@ def _preview_context(form: JobForm) -> dict[str, Any]:
     levels = formhelp.levels_of(form.user, [team])
     return {
         "verdict": found.verdict, "node": found.node, "position": found.position, "cost": formhelp.cost(request),
+        "ahead": wording.ahead(found.position), "trust": trust() if found.expected else "",
+        "expected": found.expected and wording.expected_start(found.expected.earliest, found.expected.latest),
         "sentences": [*(said for _f, _c, said in wording.refusals(found.refusals, reader=reader)),
                       *(wording.wait_reason(r, reader=reader) for r in found.reasons)],
         "my_bars": formhelp.quota_bars(levels["user"], request, found.verdict),

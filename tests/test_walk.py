@@ -55,6 +55,9 @@ WEB: dict[str, dict[str, str]] = {
     "jobs/<int:pk>/cancel/": {"POST": "act"},
     "jobs/<int:pk>/hold/": {"POST": "act"},
     "jobs/<int:pk>/release/": {"POST": "act"},
+    "jobs/<int:pk>/move/": {"POST": "act"},
+    "jobs/<int:pk>/extend/": {"POST": "act"},
+    "jobs/<int:pk>/amend/": {"POST": "act"},
     "jobs/<int:pk>/resubmit/": {"POST": "see"},
     "queue/": {"GET": "person"},
     "history/": {"GET": "person"},
@@ -85,6 +88,9 @@ WEB: dict[str, dict[str, str]] = {
     "api/jobs/<int:job_id>/cancel": {"POST": "act"},
     "api/jobs/<int:job_id>/hold": {"POST": "act"},
     "api/jobs/<int:job_id>/release": {"POST": "act"},
+    "api/jobs/<int:job_id>/move": {"POST": "act"},
+    "api/jobs/<int:job_id>/extend": {"POST": "act"},
+    "api/jobs/<int:job_id>/amend": {"POST": "act"},
 }
 # Of other people's code: nothing of a job is there, and whole trees have one rule.
 TREES = {"admin/": "staff", "accounts/": "account", "media/": "gone"}
@@ -159,7 +165,8 @@ def client_of(user: User | None) -> Client:
 
 def send(client: Client, method: str, path: str) -> tuple[str, str]:
     """What came of a request in a word, and all of its body."""
-    body = json.dumps({"image": "a", "script": "true"}) if path.startswith("/api/") else ""
+    asks = path in ("/api/jobs", "/api/jobs/preview")
+    body = json.dumps({"image": "a", "script": "true"} if asks else {}) if path.startswith("/api/") else ""
     answer: Any = client.generic(method, path, body, content_type="application/json")
     return outcome(answer), content(answer)
 

@@ -63,6 +63,12 @@ def place(position: int | None, total: int) -> str:
     return wording.place(position, total) if position else ""
 
 
+@register.simple_tag
+def expected(job: Job) -> str:
+    """When a waiting job should start, as a range; "" when nobody can say."""
+    return wording.expected_start(job.expected_earliest, job.expected_latest)
+
+
 @register.filter
 def waited(job: Job) -> float:
     return history.waited_seconds(job, timezone.now())

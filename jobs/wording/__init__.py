@@ -6,20 +6,25 @@ does not know (a row of another version) becomes a sentence that names the code.
 
 from jobs.wording.ends import Suggestion, end_label, end_sentence
 from jobs.wording.events import event_sentence, progress, warning
+from jobs.wording.expected import ahead, expected_start, trust
+from jobs.wording.extension import extension
 from jobs.wording.quantities import clock_time, cpus, duration, gpu_hours, gpus, memory, place
-from jobs.wording.refusals import problem, refusal, refusals
+from jobs.wording.refusals import problem, refusal, refusals, told
 from jobs.wording.states import headline, priority_label, state_label
 from jobs.wording.waits import wait_reason, way_out
-from jobs.wording.ways import suggestion
+from jobs.wording.ways import suggestion, ways
 
 __all__ = [
     "Suggestion",
+    "ahead",
     "clock_time",
     "cpus",
     "duration",
     "end_label",
     "end_sentence",
     "event_sentence",
+    "expected_start",
+    "extension",
     "gpu_hours",
     "gpus",
     "headline",
@@ -32,7 +37,9 @@ __all__ = [
     "refusals",
     "state_label",
     "suggestion",
+    "trust",
     "wait_reason",
     "warning",
     "way_out",
+    "ways",
 ]

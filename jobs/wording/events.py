@@ -91,6 +91,14 @@ def _amended(p: Params) -> str:
     return _("Asks for less now: %(what)s") % {"what": ", ".join(said)}
 
 
+def _reprioritised(p: Params) -> str:
+    from jobs.wording.states import priority_label
+
+    return _("Priority changed from %(old)s to %(new)s") % {
+        "old": priority_label(p["old"]), "new": priority_label(p["new"])
+    }  # fmt: skip
+
+
 EVENTS: Table = {
     "SUBMITTED": lambda p: _("Submitted"),
     "MOVED": _moved,
@@ -102,6 +110,10 @@ EVENTS: Table = {
     "WARNED": warning,
     "EXTENDED": _extended,
     "AMENDED": _amended,
+    "PINNED": lambda p: _("Pinned: it goes before all others"),
+    "UNPINNED": lambda p: _("No longer pinned"),
+    "REPRIORITISED": _reprioritised,
+    "REORDERED": lambda p: _("Moved before #%(passed)s") % p if p["up"] else _("Moved behind #%(passed)s") % p,
     "SIGNALLED": lambda p: _("Sent %(signal)s to its processes") % p,
 }
 

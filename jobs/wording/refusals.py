@@ -34,9 +34,14 @@ def refusal(refused: Any, *, reader: str | None = None) -> str:
 
 
 def refusals(found: Iterable[Refusal], *, reader: str | None = None) -> list[tuple[str, str, str]]:
-    """Refusals of one request as (field, code, sentence), with one nearest value a field: the smallest.
+    """As `told`: (field, code, sentence)."""
+    return [(refused.field, refused.code, sentence) for refused, sentence in told(found, reader=reader)]
 
-    Where the user and the team both limit a field, one sentence names both.
+
+def told(found: Iterable[Refusal], *, reader: str | None = None) -> list[tuple[Refusal, str]]:
+    """Refusals of one request, each with its sentence, and one nearest value a field: the smallest.
+
+    Where the user and the team both limit a field, one sentence names both, and the refusal is the tighter one's.
     """
     by_field: dict[str, list[Refusal]] = {}
     for refused in found:
@@ -44,17 +49,17 @@ def refusals(found: Iterable[Refusal], *, reader: str | None = None) -> list[tup
     return [line for same in by_field.values() for line in _of_one_field(same, reader)]
 
 
-def _of_one_field(same: list[Refusal], reader: str | None) -> Iterator[tuple[str, str, str]]:
+def _of_one_field(same: list[Refusal], reader: str | None) -> Iterator[tuple[Refusal, str]]:
     own, theirs = ([r for r in same if r.scope == scope] for scope in ("user", "team"))
     in_one_unit = same[0].field in QUANTITIES and same[0].field != "gpu_milli"
     in_one_unit = in_one_unit and not any(r.code.startswith("BUDGET") for r in same)
     if in_one_unit and len(own) == len(theirs) == 1:
-        yield same[0].field, same[0].code, _both(own[0], theirs[0], reader)
+        yield min(same, key=lambda r: r.limit), _both(own[0], theirs[0], reader)
         return
     least = min((r.nearest for r in same if r.nearest is not None), default=None)
     for refused in same:
         shown = refused if refused.nearest == least else replace(refused, nearest=None)
-        yield refused.field, refused.code, refusal(shown, reader=reader)
+        yield refused, refusal(shown, reader=reader)
 
 
 def _both(own: Refusal, theirs: Refusal, reader: str | None) -> str:

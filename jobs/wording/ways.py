@@ -40,6 +40,19 @@ def suggestion(job: Job, run: Run | None) -> Suggestion | None:
     return Suggestion(text=_("It could start with %(changes)s.") % {"changes": said}, changes=changes)
 
 
+def ways(job: Job) -> list[dict[str, Any]]:
+    """What a waiting job could ask less of so that it starts now: `text` for a button, `changes` for `jobs.amend`."""
+    found = []
+    for reason in job.wait_reasons:
+        if reason["code"] == "FITS_WITH" and isinstance(reason.get("gpus"), int):
+            text = _("Run now with %(gpus)s") % {"gpus": q.gpus(reason["gpus"])}
+            found.append({"text": text, "changes": {"gpus": reason["gpus"]}})
+        if reason["code"] == "FITS_WITHIN" and isinstance(reason.get("seconds"), int):
+            text = _("Shorten the limit to %(limit)s: starts now") % {"limit": q.duration(reason["seconds"])}
+            found.append({"text": text, "changes": {"limit_seconds": reason["seconds"]}})
+    return found
+
+
 def _smallest(final: list[Reason]) -> dict[str, int]:
     """Field of the form to the largest number that passes all of the reasons; none where that is 0."""
     found: dict[str, int] = {}

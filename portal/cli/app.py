@@ -248,6 +248,48 @@ def hold(jobs: JobIds) -> None: ...
 def release(jobs: JobIds) -> None: ...
 
 
+@app.command(help=_("Move a running job to other GPUs: it is stopped and started again at once, with the same files."))
+def move(
+    job: JobId,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", "-g", min=1, help=_("Of an elastic job: go on with so many."))
+    ] = None,
+) -> None:
+    number = job_number(job)
+    answer = client().post(f"/api/jobs/{number}/move", {} if gpus is None else {"gpus": gpus})
+    done = _("#%(id)d: being moved.") if answer["changed"] else _("#%(id)d: does not run, or is being stopped already.")
+    typer.echo(done % {"id": number})
+
+
+@app.command(help=_("Ask for less while a job waits; it keeps its place."))
+def amend(
+    job: JobId,
+    gpus: Annotated[int | None, typer.Option("--gpus", "-g", min=1, help=_("Fewer GPUs."))] = None,
+    limit: Annotated[str | None, typer.Option("--limit", "-t", help=_("A shorter time limit: 30m, 2h."))] = None,
+) -> None:
+    number = job_number(job)
+    asked = {name: value for name, value in (("gpus", gpus), ("limit", limit)) if value is not None}
+    answer = client().post(f"/api/jobs/{number}/amend", asked)
+    done = (
+        _("#%(id)d: amended.")
+        if answer["changed"]
+        else _("#%(id)d: nothing to change: it asks for that, or waits no more.")
+    )
+    typer.echo(done % {"id": number})
+
+
+@app.command(help=_("Give a running job more time, if that delays nobody; status 1 when it does."))
+def extend(
+    job: JobId,
+    extension: Annotated[str, typer.Argument(metavar="DURATION", help=_("How much more: 30m, 2h, 1d."))],
+) -> None:
+    number = job_number(job)
+    answer = client().post(f"/api/jobs/{number}/extend", {"extension": extension})
+    typer.echo(f"#{number}: {answer['message']}")
+    if not answer["granted"]:
+        raise SystemExit(1)
+
+
 @app.command(help=_("Print a job's log, byte for byte."))
 def logs(
     job: JobId,
@@ -300,6 +342,16 @@ def submit(
     gpus: Annotated[int | None, typer.Option("--gpus", "-g", min=0, help=_("GPUs."))] = None,
     gpu_model: Annotated[str | None, typer.Option(help=_("GPU model, as dockyard gpus lists it."))] = None,
     gpu_memory: Annotated[str | None, typer.Option(help=_("Memory of each GPU, at least: 24GiB."))] = None,
+    share: Annotated[float | None, typer.Option("--share", metavar="PERCENT",
+                     help=_("Share of its one GPU, where hosts share them."))] = None,
+    profile: Annotated[str | None, typer.Option(help=_("MIG profile: 1g.10gb."))] = None,
+    least_gpus: Annotated[int | None, typer.Option(min=1, help=_("Elastic: start with as few GPUs as this."))] = None,
+    label: Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE",
+                     help=_("Only on hosts with this label; may be repeated."))] = None,
+    preemptible: Annotated[bool, typer.Option("--preemptible", help=_("May be stopped for higher priority."))] = False,
+    movable: Annotated[bool, typer.Option("--movable", help=_("May be moved to other GPUs to make room."))] = False,
+    interactive: Annotated[bool, typer.Option("--interactive", help=_("Somebody works in it."))] = False,
+    stop_signal: Annotated[str | None, typer.Option("--signal", help=_("To stop it by: SIGTERM, SIGINT …"))] = None,
     cpus: Annotated[str | None, typer.Option("--cpus", "-c", help=_("CPUs: 4, 0.5."))] = None,
     memory: Annotated[str | None, typer.Option("--memory", "-m", help=_("Memory: 16GiB."))] = None,
     shm: Annotated[str | None, typer.Option(help=_("Shared memory: 2GiB."))] = None,
@@ -324,7 +376,9 @@ def submit(
         command=command or [], image=image, name=name, team=team, script=script, entrypoint=entrypoint,
         own_entrypoint=own_entrypoint, gpus=gpus, gpu_model=gpu_model, gpu_memory=gpu_memory, cpus=cpus,
         memory=memory, shm=shm, limit=limit, grace=grace, priority=priority, env=env or [], secret=secret or [],
-        mounts=mount or [], start_after=start_after,
+        mounts=mount or [], start_after=start_after, gpu_percent=share, gpu_profile=profile, least_gpus=least_gpus,
+        node_labels=label or [], preemptible=preemptible or None, movable=movable or None,
+        interactive=interactive or None, stop_signal=stop_signal,
     )  # fmt: skip
     server, patient = client(), following.Patience.of(patience)
     if preview:

@@ -148,6 +148,7 @@ def job(found: Json, events: list[Json]) -> None:
         (_("Owner, team"), f"{found['owner']}, {found['team']}"),
         (_("Image"), found["image"]),
         (_("Asked for"), _asked(found)),
+        (_("Further"), _wishes(found)),
         (_("Priority"), found["priority_label"]),
         (_("Node"), run.get("node")),
         (_("GPUs"), ", ".join(f"{gpu['index']} {gpu['model']} ({gpu['short']})" for gpu in gpus)),
@@ -168,6 +169,18 @@ def _asked(found: Json) -> str:
     return " · ".join([
         f"{_gpus(found['gpus'])} {found['gpu_model']}".strip(), _cpus(found["millicpus"]),
         format_memory(found["memory_mib"]), format_duration(limit) if limit else _("no time limit"),
+    ])  # fmt: skip
+
+
+def _wishes(found: Json) -> str:
+    """What it asks of hosts and GPUs beside their number, and what others may do to it."""
+    words = {"preemptible": _("preemptible"), "movable": _("movable"), "interactive": _("interactive")}
+    return " · ".join([
+        *([_("%s%% of the GPU") % f"{found['gpu_percent']:g}"] if found["gpu_percent"] < 100 else []),
+        *([f"MIG {found['gpu_profile']}"] if found["gpu_profile"] else []),
+        *([_("elastic from %d") % found["least_gpus"]] if found["least_gpus"] else []), *found["node_labels"],
+        *(word for name, word in words.items() if found[name]),
+        *([found["stop_signal"]] if found["stop_signal"] != "SIGTERM" else []),
     ])  # fmt: skip
 
 
