@@ -24,12 +24,12 @@ MOST = 2**31 - 1  # what the database's integer columns hold
 
 
 class BadQuantity(ValueError):
-    """A text that is no quantity: `code` for translation, `text` as typed; str() is an English sentence."""
+    """A text that is no quantity: `code` is one that `jobs.wording` has words for, `text` the beginning of the text."""
 
-    def __init__(self, code: str, text: str, sentence: str) -> None:
-        super().__init__(sentence)
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code}: {text[:80]!r}")
         self.code = code
-        self.text = text
+        self.text = text[:80]
 
 
 def _number(text: str) -> Fraction:
@@ -50,7 +50,7 @@ def _duration(text: str, lone: int) -> int:
     clean = text.strip().lower()
     seconds = _clock(clean) if ":" in clean else _parts(clean, lone)
     if seconds is None:
-        raise BadQuantity("BAD_DURATION", text[:80], f'"{text[:80]}" is no duration; write it as 30m, 2h or 1d 4h 30m')
+        raise BadQuantity("BAD_DURATION", text)
     return _whole(seconds, text)
 
 
@@ -77,7 +77,7 @@ def _parts(clean: str, lone: int) -> Fraction | None:
 def _whole(value: Fraction, text: str) -> int:
     number = round(value)
     if number > MOST:
-        raise BadQuantity("QUANTITY_LARGE", text[:80], f'"{text[:80]}" is larger than Dockyard can store')
+        raise BadQuantity("QUANTITY_LARGE", text)
     return number
 
 
@@ -86,7 +86,7 @@ def parse_memory_mib(text: str) -> int:
     clean = text.strip().lower()
     match = _SIZE.fullmatch(clean)
     if match is None or match[2] not in _MIB:
-        raise BadQuantity("BAD_SIZE", text[:80], f'"{text[:80]}" is no size of memory; write it as 512 MiB or 16 GiB')
+        raise BadQuantity("BAD_SIZE", text)
     return _whole(_number(match[1]) * _MIB[match[2]], text)
 
 
@@ -95,7 +95,7 @@ def parse_millicpus(text: str) -> int:
     clean = text.strip().lower()
     match = re.fullmatch(_NUMBER + r"(m?)", clean, re.ASCII)
     if match is None:
-        raise BadQuantity("BAD_CPUS", text[:80], f'"{text[:80]}" is no number of CPUs; write it as 4 or 0.5')
+        raise BadQuantity("BAD_CPUS", text)
     return _whole(_number(match[1]) * (1 if match[2] else 1000), text)
 
 

@@ -16,6 +16,7 @@ from ninja import Field, NinjaAPI, Router, Schema, Status
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from portal.apikit import MAY_READ, Error, Errors, Refused, Strict, refuse
+from portal.apiwords import sentence
 from portal.models import ApiToken, User
 from portal.tokens import token_for_authorization
 
@@ -93,9 +94,7 @@ def _value_error(item: dict[str, Any]) -> Error:
     field = ".".join(path[2:] if path[:1] == ["body"] else path[1:])
     if item["type"] == "extra_forbidden":
         return Error(field=field, code="UNKNOWN_FIELD", message=_("There is no field “%(name)s”.") % {"name": field})
-    if item["type"] == "missing":
-        return Error(field=field, code="MISSING", message=_("This field is needed."))
-    return Error(field=field, code=item["type"].upper(), message=str(item["msg"]).removeprefix("Value error, "))
+    return Error(field=field, code=item["type"].upper(), message=sentence(item["type"], item.get("ctx", {})))
 
 
 # --- people ---

@@ -235,6 +235,18 @@ def test_a_quota_refuses_with_its_numbers(alice: User) -> None:
     assert "2 GPUs" in by_code["QUOTA_GPUS"]["message"]
 
 
+def test_limits_of_user_and_team_are_one_error_in_the_form_s_words(alice: User, vision: Team) -> None:
+    factories.make_node("alpha", gpus=8)
+    Quota.objects.create(user=alice, gpus=4)
+    Quota.objects.create(team=vision, gpus=2)
+    sentence = "Your quota is 4 GPUs, that of team vision is 2 GPUs; 6 GPUs asked. 2 GPUs would pass."
+    (refused,) = Api(alice).submit(gpus=6).json()["errors"]
+    assert (refused["field"], refused["code"], refused["message"]) == ("gpus", "QUOTA_GPUS", sentence)
+    assert (refused["params"]["scope"], refused["params"]["nearest"]) == ("team", 2)
+    seen = Api(alice).post("/jobs/preview", JOB | {"gpus": 6}).json()
+    assert [reason["message"] for reason in seen["reasons"] if reason["code"] == "QUOTA_GPUS"] == [sentence]
+
+
 def test_no_time_limit_needs_permission(alice: User) -> None:
     answer = Api(alice).submit(limit=None)
     assert errors(answer) == [("limit", "NO_LIMIT_FORBIDDEN")]
@@ -298,12 +310,26 @@ def test_a_malformed_body_is_refused_in_a_sentence(body: str, alice: User) -> No
     assert not Job.objects.exists()
 
 
-def test_refusals_are_in_the_reader_s_language(alice: User) -> None:
-    api = Api(alice)
-    answer = api.client.post(
-        "/api/jobs", json.dumps({"image": ""}), content_type="application/json", headers={"accept-language": "zh-hans"}
-    )
-    assert answer.headers["Content-Language"] == "zh-hans"
+MISTAKES: list[tuple[str, Any]] = [
+    ("image", 1), ("image", "a" * 400), ("script", ["a"]), ("gpus", "many"), ("gpus", 1.5), ("gpus", -1),
+    ("gpus", 10**6), ("cpus", None), ("environment", []), ("environment", {"A": 1}), ("mounts", "data"),
+    ("mounts", ["m"] * 200), ("priority", "huge"), ("submission", "x"), ("start_after", "2026-01-01"), ("limit", True),
+    ("limit", "soon"), ("privileged", True), ("image", "\0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "value"), MISTAKES)
+def test_refusals_are_in_the_reader_s_language(field: str, value: Any, alice: User) -> None:
+    body, said = json.dumps(JOB | {field: value}), {}
+    for language in ("en", "zh-hans"):
+        headers = {"accept-language": language}
+        answer = Api(alice).client.post("/api/jobs", body, content_type="application/json", headers=headers)
+        assert (answer.status_code, answer.headers["Content-Language"]) == (422, language)
+        said[language] = [error["message"] for error in answer.json()["errors"]]
+    assert len(said["en"]) == len(said["zh-hans"])
+    for english, chinese in zip(said["en"], said["zh-hans"], strict=True):
+        assert re.search(r"[\u4e00-\u9fff]", chinese), chinese
+        assert "does not do" not in english, "it has words of its own"
 
 
 # --- previewing ---

@@ -21,10 +21,10 @@ def test_durations_are_read_as_people_write_them(text: str, seconds: int) -> Non
 @pytest.mark.parametrize(
     "text", ["", " ", "soon", "2 fortnights", "-1h", "1h 30", "1:75", "h", "1e9", "9" * 40, "٣h", "1h\0", "2h!"]
 )
-def test_what_is_no_duration_is_refused_in_words(text: str) -> None:
+def test_what_is_no_duration_is_refused_by_its_code(text: str) -> None:
     with pytest.raises(units.BadQuantity) as caught:
         units.parse_duration(text)
-    assert text[:80] in str(caught.value)
+    assert (caught.value.code, caught.value.text) == ("BAD_DURATION", text[:80])
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_sizes_are_binary_whatever_the_unit_is_called(text: str, mib: int) -> No
 @pytest.mark.parametrize(
     "text", ["", "lots", "16 gigs of it", "-1", "1e3", "1 PiB x", "999999999999 TiB", "nan", "inf"]
 )
-def test_what_is_no_size_is_refused_in_words(text: str) -> None:
+def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(units.BadQuantity):
         units.parse_memory_mib(text)
 

@@ -16,6 +16,7 @@ from portal.cli.client import Client, Unreachable
 from portal.cli.display import Waiting
 from portal.cli.failure import Failure
 from portal.cli.logs import read_range, write_out
+from portal.cli.quantities import read
 from portal.cli.text import ACCEPT_LANGUAGE, _
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "LOST"})
@@ -45,10 +46,7 @@ class Patience:
     @classmethod
     def of(cls, text: str) -> "Patience":
         """As long as "10m" says. Raises Failure."""
-        try:
-            return cls(units.parse_duration(text))
-        except units.BadQuantity as error:
-            raise Failure(f"--patience: {error}.") from error
+        return cls(read("--patience", units.parse_duration, text))
 
     def heard(self) -> None:
         self._heard = time.monotonic()

@@ -10,6 +10,7 @@ from typing import Any
 
 from jobs import units
 from portal.cli.failure import Failure
+from portal.cli.quantities import read
 from portal.cli.text import _
 
 NO_LIMIT = frozenset({"none", "unlimited", "0"})
@@ -69,10 +70,7 @@ def _gib(option: str, text: str | None) -> float | None:
 def _read(option: str, parse: Callable[[str], int], text: str | None, divisor: int = 1) -> float | None:
     if text is None:
         return None
-    try:
-        number = parse(text)
-    except units.BadQuantity as error:
-        raise Failure(f"{option}: {error}.") from error
+    number = read(option, parse, text)
     return number if divisor == 1 else number / divisor
 
 
