@@ -33,3 +33,13 @@ def can_control(user: Any, job: Job) -> bool:
     if user.is_staff or job.owner_id == user.pk:
         return True
     return Membership.objects.filter(team=job.team_id, user=user, role=Membership.Role.LEAD).exists()
+
+
+def can_pin(user: Any) -> bool:
+    """Whether the user may put jobs before all others: staff."""
+    return bool(user.is_active and user.is_staff)
+
+
+def can_reorder(user: Any, job: Job) -> bool:
+    """Whether the user may exchange the job's place with another of its owner's: the owner and staff."""
+    return bool(user.is_active and (user.is_staff or job.owner_id == user.pk))

@@ -1,26 +1,37 @@
 """The queue in the scheduler's order, and each job's place in it. Worked out on read, stored nowhere."""
 
+import time
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Count, Max, Min, Prefetch, Q, QuerySet, Sum
+from django.utils import timezone
 
+from jobs import snapshot
 from jobs.access import visible_jobs
-from jobs.models import Job, Run
-from jobs.states import JobState
+from jobs.models import Cluster, Job, JobEvent, Run
+from jobs.policy.order import in_order
+from jobs.states import WAITING, JobState
 
-ORDER = ("-priority", "queued_at", "id")  # the same as jobs.policy.order
+ORDER_KEPT = 5.0  # seconds; use changes it slowly, and whatever changes it at once leaves an event
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A waiting job on the board. `place` is None for a held one; strangers see no name and no image."""
+    """A waiting job on the board. `place` is None for a held one; strangers see no name and no image.
+
+    `line` names the jobs that its owner may exchange it with; `first` and `last` are those that can't move further.
+    """
 
     job: Job
     place: int | None
     visible: bool
     mine: bool
+    line: str = ""
+    first: bool = True
+    last: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +48,15 @@ def board(user: Any, *, after: int = 0, size: int = 100) -> Board:
     """The queue from place `after` + 1 on, as `user` may see it; held jobs apart."""
     order = queue_order()
     wanted = order[after : after + size]
-    held_ids = list(Job.objects.filter(state=JobState.HELD).order_by(*ORDER).values_list("id", flat=True)[:size])
+    held = Job.objects.filter(state=JobState.HELD).order_by("queued_at", "id")
+    held_ids = list(held.values_list("id", flat=True)[:size])
     jobs = in_full(Job.objects.filter(pk__in=[*wanted, *held_ids])).in_bulk()
     seen = set(visible_jobs(user).filter(pk__in=jobs).values_list("pk", flat=True))
+    lines = _lines(user)
 
     def entry(pk: int, place: int | None) -> Entry:
-        return Entry(job=jobs[pk], place=place, visible=pk in seen, mine=jobs[pk].owner_id == user.pk)
+        job = jobs[pk]
+        return Entry(job=job, place=place, visible=pk in seen, mine=job.owner_id == user.pk, **lines.get(pk, {}))
 
     end = after + size
     return Board(
@@ -52,9 +66,48 @@ def board(user: Any, *, after: int = 0, size: int = 100) -> Board:
     )  # fmt: skip
 
 
-def queue_order() -> list[int]:
-    """The ids of all queued jobs, first to start first."""
-    return list(Job.objects.filter(state=JobState.QUEUED).order_by(*ORDER).values_list("id", flat=True))
+def _lines(user: Any) -> dict[int, dict[str, Any]]:
+    """Each of the user's own waiting jobs → among which it may be moved, and whether it is the first or last of them.
+
+    The lines are those of `jobs.reorder.movable_with`.
+    """
+    lines: dict[str, list[int]] = defaultdict(list)
+    own = Job.objects.filter(owner=user, state__in=WAITING).order_by("queued_at", "pk")
+    for pk, team, priority, pinned in own.values_list("pk", "team_id", "priority", "pinned"):
+        lines[f"{team}-{priority}-{pinned:d}"].append(pk)
+    return {
+        pk: {"line": line, "first": pk == pks[0], "last": pk == pks[-1]} for line, pks in lines.items() for pk in pks
+    }
+
+
+class _Kept:
+    """The order that this process worked out last, by the monotonic clock."""
+
+    mark: object = None
+    order: tuple[int, ...] = ()
+    read_at = 0.0
+
+
+_kept = _Kept()
+
+
+def queue_order() -> tuple[int, ...]:
+    """The ids of all queued jobs, first to start first. Kept while nothing has happened to them, for ORDER_KEPT."""
+    mark = _mark()
+    if mark != _kept.mark or time.monotonic() - _kept.read_at > ORDER_KEPT:
+        picture = snapshot.queue(timezone.now(), cluster=Cluster.get())
+        _kept.order = tuple(job.id for job in in_order(picture) if not job.held_by)
+        _kept.mark, _kept.read_at = mark, time.monotonic()
+    return _kept.order
+
+
+def _mark() -> object:
+    """What changes with the queue: its jobs, their columns, and the journal."""
+    queued = Job.objects.filter(state=JobState.QUEUED).aggregate(
+        n=Count("pk"), ids=Sum("pk"), priorities=Sum("priority"), first=Min("queued_at"), last=Max("queued_at"),
+        pinned=Count("pk", filter=Q(pinned=True)),
+    )  # fmt: skip
+    return {**queued, "event": JobEvent.objects.aggregate(n=Max("pk"))["n"]}
 
 
 def places(ids: Iterable[int]) -> tuple[dict[int, int], int]:

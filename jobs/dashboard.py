@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Q
 from django.utils import timezone
 
 from gpus import history
@@ -13,9 +14,9 @@ from gpus.availability import why_unavailable
 from gpus.models import GPU, Node
 from jobs import formhelp
 from jobs.access import visible_jobs
-from jobs.board import ORDER, in_full, places
+from jobs.board import in_full, places
 from jobs.models import AllocationSlot, Job, Team
-from jobs.states import ENDED, LIVE, WAITING
+from jobs.states import ENDED, LIVE, WAITING, JobState
 
 MOST = 12
 SPARK_SECONDS = 600
@@ -26,8 +27,12 @@ SPARK_GAP = 2  # steps without a reading that a line may bridge
 def dashboard_of(user: Any) -> dict[str, Any]:
     """The template context of a person's dashboard, in a fixed number of queries."""
     mine = in_full(Job.objects.filter(owner=user))
-    waiting = list(mine.filter(state__in=WAITING).order_by(*ORDER)[:MOST])
-    standing, queued = places([job.pk for job in waiting])
+    standing, queued = places(mine.filter(state__in=WAITING).values_list("pk", flat=True))
+    foremost = sorted(standing, key=lambda pk: standing[pk])[:MOST]
+    waiting = sorted(
+        mine.filter(Q(state=JobState.HELD) | Q(pk__in=foremost)).order_by("queued_at"),
+        key=lambda job: standing.get(job.pk, queued + 1),
+    )[:MOST]
     teams = list(Team.objects.filter(memberships__user=user))
     levels = formhelp.levels_of(user, teams)
     holders = _holders()

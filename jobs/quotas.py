@@ -152,6 +152,14 @@ def never(ask: Ask, *levels: Limits) -> list[Refusal]:
     return [refusal for level in levels for refusal in _never(ask, level)]
 
 
+def above_ceiling(ask: Ask, *levels: Limits) -> list[Refusal]:
+    """Refusals of the priority asked for. Not of a job in the queue: an admin may have raised it."""
+    return [
+        _above("HIGHEST_PRIORITY", "priority", limits, ask.priority, limits.priority)
+        for limits in levels if limits.priority is not None and ask.priority > limits.priority
+    ]  # fmt: skip
+
+
 def _never(ask: Ask, limits: Limits) -> Iterator[Refusal]:
     yield from _gpus_never(ask, limits)
     for code, name in _CONCURRENT:
@@ -160,8 +168,6 @@ def _never(ask: Ask, limits: Limits) -> Iterator[Refusal]:
             yield _above(code, name, limits, getattr(ask, name), limit)
     if limits.limit_seconds is not None and (ask.limit_seconds is None or ask.limit_seconds > limits.limit_seconds):
         yield _above("LONGEST_LIMIT", "limit_seconds", limits, ask.limit_seconds, limits.limit_seconds)
-    if limits.priority is not None and ask.priority > limits.priority:
-        yield _above("HIGHEST_PRIORITY", "priority", limits, ask.priority, limits.priority)
     if limits.running_jobs == 0:
         yield _count("QUOTA_RUNNING", limits, 0, 0)
     if ask.interactive and limits.interactive_jobs == 0:

@@ -36,9 +36,20 @@ _MORE = (
 def take(now: datetime, *, cluster: Cluster, extra: Sequence[Job] = ()) -> Snapshot:
     """The picture now. `extra` are jobs not yet submitted, for a preview; they need `owner` and `team` set."""
     past = likely.past()
-    jobs = (*waiting_jobs(past), *(waiting(job, past) for job in extra))
     runs = running(now, past)
-    hosts = nodes(now, runs)
+    jobs = (*waiting_jobs(past), *(waiting(job, past) for job in extra))
+    return _picture(now, cluster, nodes(now, runs), runs, jobs)
+
+
+def queue(now: datetime, *, cluster: Cluster) -> Snapshot:
+    """The picture without the hosts: enough to know the order of the queue by."""
+    past = likely.past()
+    return _picture(now, cluster, (), running(now, past), tuple(waiting_jobs(past)))
+
+
+def _picture(
+    now: datetime, cluster: Cluster, hosts: tuple[Node, ...], runs: tuple[Running, ...], jobs: tuple[Waiting, ...]
+) -> Snapshot:
     held = usage.of_running(runs, {gpu.uuid: gpu.model for host in hosts for gpu in host.gpus})
     users = usage.user_limits(get_user_model().objects.filter(pk__in={job.user for job in jobs}).only("username"))
     all_teams = Team.objects.all()

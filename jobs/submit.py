@@ -59,7 +59,7 @@ def check(request: JobRequest, *, owner: Any, team: Team) -> tuple[Limits, Limit
     """
     problems = [*request.problems(), *_rights(request, owner, team)]
     limits = usage.user_limits([owner])[owner.pk], usage.team_limits([team])[team.pk]
-    refusals = quotas.never(request, *limits)
+    refusals = [*quotas.never(request, *limits), *quotas.above_ceiling(request, *limits)]
     if problems or refusals:
         raise Refused(refusals, problems)
     return limits

@@ -138,7 +138,7 @@ PROGRESS: Table = {
 
 
 def _short(uuid: str) -> str:
-    return str(uuid).removeprefix("GPU-")[:8]
+    return str(uuid).removeprefix("GPU-").removeprefix("MIG-")[:8]
 
 
 def _outsider(p: Params) -> str:
