@@ -23,8 +23,21 @@ _MIB = {
 MOST = 2**31 - 1  # what the database's integer columns hold
 
 
+def gettext_noop(text: str) -> str:
+    """Marks a sentence for the catalogues; whoever shows it translates it."""
+    return text
+
+
+WORDS = {
+    "BAD_DURATION": gettext_noop('"%(text)s" is no duration; write it as 30m, 2h or 1d 4h.'),
+    "BAD_SIZE": gettext_noop('"%(text)s" is no size of memory; write it as 512 MiB or 16 GiB.'),
+    "BAD_CPUS": gettext_noop('"%(text)s" is no number of CPUs; write it as 4 or 0.5.'),
+    "QUANTITY_LARGE": gettext_noop('"%(text)s" is larger than can be stored.'),
+}
+
+
 class BadQuantity(ValueError):
-    """A text that is no quantity: `code` is one that `jobs.wording` has words for, `text` the beginning of the text."""
+    """A text that is no quantity: `code` is one of WORDS, `text` its beginning."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(f"{code}: {text[:80]!r}")

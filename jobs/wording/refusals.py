@@ -7,6 +7,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from jobs import units
 from jobs.policy.explain import NEVER
 from jobs.quotas import Refusal
 from jobs.wording import quantities as q
@@ -292,10 +293,10 @@ PROBLEMS: Table = {
     "SECRET_MISSING": lambda p: (
         _("Row %(row)d: enter the value of %(name)s again; secrets are not shown or copied.") % p
     ),
-    "BAD_DURATION": lambda p: _('"%(text)s" is no duration; write it as 30m, 2h or 1d 4h.') % p,
-    "BAD_SIZE": lambda p: _('"%(text)s" is no size of memory; write it as 512 MiB or 16 GiB.') % p,
-    "BAD_CPUS": lambda p: _('"%(text)s" is no number of CPUs; write it as 4 or 0.5.') % p,
-    "QUANTITY_LARGE": lambda p: _('"%(text)s" is larger than can be stored.') % p,
+    "BAD_DURATION": lambda p: _(units.WORDS["BAD_DURATION"]) % p,
+    "BAD_SIZE": lambda p: _(units.WORDS["BAD_SIZE"]) % p,
+    "BAD_CPUS": lambda p: _(units.WORDS["BAD_CPUS"]) % p,
+    "QUANTITY_LARGE": lambda p: _(units.WORDS["QUANTITY_LARGE"]) % p,
     "NOT_IN_TEAM": lambda p: _("You are not a member of team %(team)s.") % p,
     "NO_LIMIT_FORBIDDEN": lambda p: _("Set a time limit: you may not run jobs without one."),
     "IMAGE_NOT_ALLOWED": lambda p: _("The image %(image)s is not among those that an administrator allows.") % p,
