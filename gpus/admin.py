@@ -7,10 +7,12 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ActionForm
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
 from gpus.models import GPU, Node
+
+MOST_SLOTS = 100
 
 
 class ReasonForm(ActionForm):
@@ -80,18 +82,36 @@ class NodeAdmin(ReportedAdmin):
         self.changed(request, nodes, cordoned=False, cordon_reason="")
 
 
+class GPUForm(forms.ModelForm):  # type: ignore[type-arg]
+    def clean_slots(self) -> int:
+        """Slots change only while nobody holds one: who had the whole GPU would have to share it. Placing waits."""
+        slots: int = self.cleaned_data["slots"]
+        if slots == GPU.objects.values_list("slots", flat=True).get(pk=self.instance.pk):
+            return slots
+        if not 1 <= slots <= MOST_SLOTS:
+            raise forms.ValidationError(gettext("From 1 to %(most)d.") % {"most": MOST_SLOTS}, code="SLOTS")
+        Node.objects.select_for_update().get(pk=self.instance.node_id)
+        if self.instance.allocation_slots.filter(released_at=None).exists():
+            text = gettext("A job is on it: the number of slots can change once the GPU is free.")
+            raise forms.ValidationError(text, code="SLOTS_HELD")
+        return slots
+
+
 @admin.register(GPU)
 class GPUAdmin(ReportedAdmin):
-    wishes = ("hidden", "quarantine_reason")
-    list_display = ("short_uuid", "node", "index", "model", "memory_mib", "health", "hidden", "quarantine_reason")
+    form = GPUForm
+    wishes = ("hidden", "quarantine_reason", "slots")
+    list_display = ("short_uuid", "node", "index", "model", "profile", "memory_mib", "slots", "health", "hidden",
+                    "quarantine_reason")  # fmt: skip
     list_filter = ("node", "model", "health", "hidden")
     list_select_related = ("node",)
     search_fields = ("uuid", "model", "node__name")
     actions = ("hide", "show", "lift_quarantine")
     fieldsets = (
-        (None, {"fields": ("uuid", "hidden", "quarantine_reason")}),
+        (None, {"fields": ("uuid", "slots", "hidden", "quarantine_reason")}),
         (_("As the host reports it"), {"fields": (
-            "node", "index", "pci_bus_id", "model", "memory_mib", "slots", "health", "health_message", "sampled_at",
+            "node", "index", "pci_bus_id", "model", "profile", "memory_mib", "numa", "island",
+            "health", "health_message", "sampled_at",
             "outsiders", "busy_outside_since", "clean_samples")}),
     )  # fmt: skip
 

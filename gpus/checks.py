@@ -8,6 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
+from gpus import simulated
+
 _PACKAGE, _MODULE = "nvidia-ml-py", "pynvml"
 
 
@@ -24,6 +26,18 @@ def check_nvml_binding(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
             id="gpus.W001",
         )
     ]
+
+
+@checks.register()
+def check_simulated_mig(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
+    """`gpus.E002`: SIMULATED_MIG can't be read."""
+    try:
+        for profiles in simulated.read_mig(settings.SIMULATED_MIG).values():
+            any(map(simulated.profile_mib, profiles))
+    except ValueError:
+        hint = "Write it as 0:1g.10gb+3g.40gb 2:7g.80gb: GPU by GPU, the profiles of its instances."
+        return [checks.Error(f"SIMULATED_MIG is {settings.SIMULATED_MIG!r}.", hint=hint, id="gpus.E002")]
+    return []
 
 
 @checks.register()

@@ -75,7 +75,8 @@ class Inventory:
             if uuid in read:
                 wanted[uuid] = _identity(read[uuid], self._node) | _health(read[uuid]) | _outside(row, read[uuid], due)
             elif reading.status in _INVENTORY_TOLD:
-                wanted[uuid] = {"health": GPU.Health.MISSING, "health_message": ""}
+                words = "split into MIG instances" if uuid in reading.split else ""
+                wanted[uuid] = {"health": GPU.Health.MISSING, "health_message": words}
         return {uuid: _differing(self._gpus[uuid], columns) for uuid, columns in wanted.items()}
 
     def _write(self, node: Node, node_changes: Changes, changes: dict[str, Changes], reading: HostReading) -> None:
@@ -115,7 +116,9 @@ def _identity(gpu: GpuReading, node: Node | None) -> Changes:
     """What the GPU is. A sick one tells less about itself than it is, so what was known of it stays."""
     known: Changes = {"node": node, "index": gpu.index}
     if gpu.health == "ok":
-        known["memory_mib"] = gpu.memory_mib
+        known |= {
+            "memory_mib": gpu.memory_mib, "profile": gpu.profile[:32], "numa": gpu.numa, "island": gpu.island,
+        }  # fmt: skip
     if gpu.model:
         known["model"] = gpu.model[:128]
     if gpu.pci:

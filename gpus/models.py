@@ -100,7 +100,7 @@ class GPU(models.Model):
     @property
     def short_uuid(self) -> str:
         """Enough of the UUID to tell two cards of one name apart on a page."""
-        return self.uuid.removeprefix("GPU-")[:8]
+        return self.uuid.removeprefix("GPU-").removeprefix("MIG-")[:8]
 
 
 class GPUMinute(models.Model):

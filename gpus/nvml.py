@@ -6,8 +6,10 @@ NVMLLibraryMismatchError, which are no NVMLError. No Django, no settings here.
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -37,7 +39,13 @@ _PROCESS_LISTS = ("Compute", "Graphics", "MPSCompute")
 
 Faults = list[tuple[str, Exception]]  # which call, and what it said
 
-_state: dict[str, Any] = {"opened_by": 0, "uuids": {}}  # NVML counts as open only in the process that opened it
+_PROFILE = re.compile(r"MIG ((?:\d+c\.)?\d+g\.\d+gb\S*)")
+
+_state: dict[str, Any] = {
+    "opened_by": 0,
+    "uuids": {},
+    "topology": None,
+}  # NVML counts as open only in the process that opened it
 
 
 def read_host(node: str) -> HostReading:
@@ -56,8 +64,12 @@ def read_host(node: str) -> HostReading:
     if count == 0:
         close()  # so that a GPU that comes back is found
         return HostReading(node=node, at=at, status="no_gpu", driver_version=version)
-    gpus = tuple(gpu for gpu in map(_gpu, range(count)) if gpu is not None)
-    return HostReading(node=node, at=at, status="ok", message=_missing(count, gpus), driver_version=version, gpus=gpus)
+    found = [_device(index) for index in range(count)]
+    gpus = tuple(gpu for device in found for gpu in device.gpus)
+    return HostReading(
+        node=node, at=at, status="ok", message=_missing(found), driver_version=version, gpus=_joined(gpus, found),
+        split=tuple(device.uuid for device in found if device.is_split),
+    )  # fmt: skip
 
 
 def close() -> None:
@@ -66,27 +78,131 @@ def close() -> None:
         with contextlib.suppress(Exception):
             pynvml.nvmlShutdown()
     _state["opened_by"] = 0
+    _state["topology"] = None
 
 
-def _missing(count: int, gpus: tuple[GpuReading, ...]) -> str:
-    return f"{count - len(gpus)} of {count} GPUs cannot be identified" if len(gpus) < count else ""
+@dataclass
+class _Device:
+    """What stands at one index: a GPU, or, where it is in MIG mode, its instances."""
+
+    uuid: str = ""
+    handle: Any = None
+    is_split: bool = False
+    gpus: tuple[GpuReading, ...] = ()
 
 
-def _gpu(index: int) -> GpuReading | None:
-    """One GPU; None when it does not even tell its UUID and never did."""
+def _missing(found: list[_Device]) -> str:
+    unknown = sum(1 for device in found if not device.uuid)
+    return f"{unknown} of {len(found)} GPUs cannot be identified" if unknown else ""
+
+
+def _device(index: int) -> _Device:
+    """One GPU; without UUID when it does not even tell that and never did."""
     faults: Faults = []
     handle = _read("handle", lambda: pynvml.nvmlDeviceGetHandleByIndex(index), faults)
     uuid = handle and _read("uuid", lambda: _text(pynvml.nvmlDeviceGetUUID, handle), faults)
     if not uuid:
         uuid = _state["uuids"].get(index)  # what it said while it was well
-        return uuid and GpuReading(uuid=uuid, index=index, **_health(faults))
+        return _Device(uuid, gpus=(GpuReading(uuid=uuid, index=index, **_health(faults)),)) if uuid else _Device()
+    if _is_split(handle):
+        return _Device(uuid, handle, is_split=True, gpus=_instances(index, handle))
     _state["uuids"] = {i: known for i, known in _state["uuids"].items() if known != uuid} | {index: uuid}
+    metrics = _metrics(handle, faults)
+    return _Device(uuid, handle, gpus=(_reading(uuid, index, handle, faults, **metrics),))
+
+
+def _reading(uuid: str, index: int, handle: Any, faults: Faults, **known: Any) -> GpuReading:
     total, used = _memory(handle, faults)
     processes = _processes(handle, faults)
     return GpuReading(
-        uuid=uuid, index=index, memory_mib=total, memory_used_mib=used, processes=processes,
-        **_metrics(handle, faults), **_health(faults),
+        uuid=uuid, index=index, memory_mib=total, memory_used_mib=used, processes=processes, **known, **_health(faults)
     )  # fmt: skip
+
+
+# --- parts of GPUs ---
+
+
+def _is_split(handle: Any) -> bool:
+    mode = _read("MIG mode", lambda: pynvml.nvmlDeviceGetMigMode(handle), [])
+    return mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+
+
+def _instances(index: int, parent: Any) -> tuple[GpuReading, ...]:
+    """The MIG instances that a GPU is split into, asked anew each time: they come and go. Most tell no load."""
+    most = _read("MIG count", lambda: pynvml.nvmlDeviceGetMaxMigDeviceCount(parent), []) or 0
+    found = (_read("MIG handle", partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, parent, at), [])
+             for at in range(most))  # fmt: skip
+    whole = _metrics(parent, [])
+    parts = (_instance(index, handle, whole) for handle in found if handle is not None)
+    return tuple(part for part in parts if part is not None)
+
+
+def _instance(index: int, handle: Any, whole: dict[str, Any]) -> GpuReading | None:
+    faults: Faults = []
+    uuid = _read("uuid", lambda: _text(pynvml.nvmlDeviceGetUUID, handle), faults)
+    if not uuid:
+        return None
+    profile = _profile(handle)
+    return _reading(uuid, index, handle, faults, model=whole["model"], pci=whole["pci"], profile=profile)
+
+
+def _profile(handle: Any) -> str:
+    """As nvidia-smi names it: the end of the instance's name, or made from its slices and memory."""
+    name = _read("name", lambda: _text(pynvml.nvmlDeviceGetName, handle), []) or ""
+    match = _PROFILE.search(name)
+    if match is not None:
+        return match[1]
+    attributes = _read("attributes", lambda: pynvml.nvmlDeviceGetAttributes_v2(handle), [])
+    if attributes is None:
+        return ""
+    return f"{attributes.gpuInstanceSliceCount}g.{round(attributes.memorySizeMB / 1024)}gb"
+
+
+# --- who is near whom ---
+
+
+def _joined(gpus: tuple[GpuReading, ...], found: list[_Device]) -> tuple[GpuReading, ...]:
+    """The readings with NUMA node and NVLink island; these are read once for the GPUs that there are."""
+    uuids = [device.uuid for device in found]
+    if _state["topology"] is None or _state["topology"][0] != uuids:
+        islands = _islands([device for device in found if device.handle is not None and not device.is_split])
+        numa = {device.uuid: _numa(device.handle) for device in found if device.handle is not None}
+        _state["topology"] = uuids, numa, islands
+    _uuids, numa, islands = _state["topology"]
+    parents = [device.uuid for device in found]
+    return tuple(
+        replace(gpu, numa=numa.get(parents[gpu.index]), island=islands.get(gpu.uuid)) for gpu in gpus
+    )  # fmt: skip
+
+
+def _islands(devices: list[_Device]) -> dict[str, int]:
+    """UUID to the lowest place of a GPU that it is joined with by NVLink, its own for a lone one; {}: not told."""
+    island = list(range(len(devices)))
+    told = False
+    for one in range(len(devices)):
+        for other in range(one + 1, len(devices)):
+            status = _read("NVLink", partial(_nvlink, devices[one].handle, devices[other].handle), [])
+            told = told or status is not None
+            if status == pynvml.NVML_P2P_STATUS_OK:
+                joined, into = max(island[one], island[other]), min(island[one], island[other])
+                island = [into if number == joined else number for number in island]
+    return {device.uuid: number for device, number in zip(devices, island, strict=True)} if told else {}
+
+
+def _nvlink(one: Any, other: Any) -> int:
+    return int(pynvml.nvmlDeviceGetP2PStatus(one, other, pynvml.NVML_P2P_CAPS_INDEX_NVLINK))
+
+
+def _numa(handle: Any) -> int | None:
+    """The one NUMA node that is near the GPU; None where the driver tells none, or several."""
+    words = _read(
+        "NUMA", lambda: pynvml.nvmlDeviceGetMemoryAffinity(handle, 2, pynvml.NVML_AFFINITY_SCOPE_NODE), []
+    )  # fmt: skip
+    mask = sum(word << (64 * at) for at, word in enumerate(words or ()))
+    return mask.bit_length() - 1 if mask and mask & (mask - 1) == 0 else None
+
+
+# --- one GPU's values ---
 
 
 def _metrics(handle: Any, faults: Faults) -> dict[str, Any]:

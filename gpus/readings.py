@@ -45,6 +45,9 @@ class GpuReading:
     health: Health = "ok"
     message: str = ""  # the library's own words on what failed
     processes: tuple[Process, ...] = ()
+    profile: str = ""  # of a MIG instance, such as "1g.10gb": then it is a part of GPU `index`
+    numa: int | None = None  # the NUMA node it hangs on
+    island: int | None = None  # GPUs of one host with the same number are joined by NVLink
     job: int | None = None
     owner: str | None = None
     busy_outside: bool = False
@@ -70,6 +73,7 @@ class HostReading:
     driver_version: str = ""
     gpus: tuple[GpuReading, ...] = ()
     containers: tuple[ContainerReading, ...] = ()
+    split: tuple[str, ...] = ()  # UUIDs of GPUs in MIG mode: their instances are in `gpus`, they are not
 
     def with_gpus(self, gpus: tuple[GpuReading, ...]) -> Self:
         return replace(self, gpus=gpus)
@@ -95,7 +99,8 @@ def decode(text: str | bytes) -> HostReading:
         data = json.loads(text)
         gpus = tuple(_gpu(gpu) for gpu in data["gpus"])
         containers = tuple(ContainerReading(**_known(ContainerReading, c)) for c in data["containers"])
-        return HostReading(**_known(HostReading, data) | {"gpus": gpus, "containers": containers})
+        split = tuple(map(str, data.get("split", ())))
+        return HostReading(**_known(HostReading, data) | {"gpus": gpus, "containers": containers, "split": split})
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a reading: {error!r}") from error
 

@@ -54,6 +54,7 @@ class _Simulated:
         return simulated.read_host(
             self._node_name, self._current(), time.time(), count=settings.SIMULATED_GPUS,
             model=settings.SIMULATED_GPU_MODEL, memory_mib=settings.SIMULATED_GPU_MEMORY_MIB,
+            mig=simulated.read_mig(settings.SIMULATED_MIG), island=settings.SIMULATED_ISLAND,
         )  # fmt: skip
 
     def close(self) -> None: ...

@@ -6,7 +6,9 @@ A GPU's load follows its claims: while a live one has a container, the GPU works
 import math
 import uuid
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from gpus.claims import Claim
 from gpus.readings import GpuReading, HostReading, Process
@@ -23,17 +25,54 @@ def gpu_uuid(node: str, index: int) -> str:
 
 
 def read_host(
-    node: str, claims: Collection[Claim], at: float, *, count: int, model: str, memory_mib: int
-) -> HostReading:
-    """What `count` GPUs of `model` would show at `at` (seconds since 1970) under these claims."""
-    gpus = []
-    for index in range(count):
-        name = gpu_uuid(node, index)
-        working = [c for c in claims if c.gpu_uuid == name and c.ended is None and c.container_id]
-        gpus.append(_gpu(name, index, working, at, model, memory_mib))
-    return HostReading(
-        node=node, at=at, status="simulated", simulated=True, driver_version="simulated", gpus=tuple(gpus)
+    node: str, claims: Collection[Claim], at: float, *, count: int, model: str, memory_mib: int,
+    mig: Mapping[int, Sequence[str]] = MappingProxyType({}), island: int = 0,
+) -> HostReading:  # fmt: skip
+    """What `count` GPUs of `model` would show at `at` (seconds since 1970) under these claims.
+
+    `mig` tells which of them are split, and into instances of which profiles. Of `island` GPUs each (0: not
+    told) the whole ones are joined by NVLink, and all are on one NUMA node.
+    """
+    gpus = tuple(
+        gpu for index in range(count) for gpu in _of_index(node, index, claims, at, model, memory_mib, mig.get(index))
     )
+    near = [at // island for at in range(count)] if island else [None] * count
+    return HostReading(
+        node=node, at=at, status="simulated", simulated=True, driver_version="simulated",
+        gpus=tuple(replace(gpu, numa=near[gpu.index], island=None if gpu.profile else near[gpu.index]) for gpu in gpus),
+        split=tuple(gpu_uuid(node, index) for index in mig if index < count),
+    )  # fmt: skip
+
+
+def read_mig(text: str) -> dict[int, list[str]]:
+    """GPU index → profiles of its instances, from "0:1g.10gb+3g.40gb 2:7g.80gb". Raises ValueError."""
+    pairs = (word.partition(":") for word in text.split())
+    return {int(index): [name for name in profiles.split("+") if name] for index, _colon, profiles in pairs}
+
+
+def _of_index(
+    node: str, index: int, claims: Collection[Claim], at: float, model: str, memory_mib: int,
+    profiles: Sequence[str] | None,
+) -> list[GpuReading]:  # fmt: skip
+    """The GPU, or the instances that it is split into, each with the memory that its profile names."""
+    if profiles is None:
+        name = gpu_uuid(node, index)
+        return [_gpu(name, index, _working(claims, name), at, model, memory_mib)]
+    names = [f"MIG-{uuid.uuid5(_NAMESPACE, f'{node}/{index}/{number}')}" for number in range(len(profiles))]
+    return [
+        replace(_gpu(name, index, _working(claims, name), at, model, profile_mib(profile)), profile=profile,
+                utilisation=None, power_w=None, temperature_c=None, sm_clock_mhz=None)
+        for name, profile in zip(names, profiles, strict=True)
+    ]  # fmt: skip
+
+
+def profile_mib(profile: str) -> int:
+    """The memory in the name of a MIG profile: 10 GiB of "1g.10gb"."""
+    return int(profile.partition(".")[2].partition("gb")[0]) * 1024
+
+
+def _working(claims: Collection[Claim], name: str) -> list[Claim]:
+    return [c for c in claims if c.gpu_uuid == name and c.ended is None and c.container_id]
 
 
 def _gpu(name: str, index: int, working: list[Claim], at: float, model: str, memory_mib: int) -> GpuReading:

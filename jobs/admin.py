@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from gpus.admin import NodeAdmin
@@ -22,6 +22,7 @@ from jobs import wording
 from jobs.adminforms import NodeForm, QuotaForm, QuotaSizesForm, RegistryLoginForm
 from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Quota, RegistryLogin, Run, Team
 from jobs.queues import wake_scheduler
+from jobs.rebind import drain
 from jobs.states import EndReason, JobState
 
 
@@ -41,6 +42,7 @@ class SizedNodeAdmin(NodeAdmin):
     """Hosts, with sizes as the portal writes them: words for them are the jobs' own."""
 
     form = NodeForm
+    actions = (*NodeAdmin.actions, "move_away")
     readonly_fields = ("cpus", "memory")
     fieldsets = (
         NodeAdmin.fieldsets[0],
@@ -51,6 +53,14 @@ class SizedNodeAdmin(NodeAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         return [*super().get_readonly_fields(request, obj), *self.readonly_fields]
+
+    @admin.action(description=_("Cordon, and move its jobs away (each is stopped, and starts elsewhere)"),
+                  permissions=["change"])  # fmt: skip
+    def move_away(self, request: HttpRequest, nodes: QuerySet[Node]) -> None:
+        self.cordon(request, nodes)
+        moved = sum(drain(node, request.user) for node in nodes.all())
+        text = ngettext("%d job is being moved away.", "%d jobs are being moved away.", moved)
+        self.message_user(request, text % moved)
 
     @admin.display(description=_("CPUs"))
     def cpus(self, node: Node) -> str:

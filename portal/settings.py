@@ -117,6 +117,8 @@ try:
     SIMULATED_GPUS: int = env.int("SIMULATED_GPUS", 4)
     SIMULATED_GPU_MODEL: str = env.str("SIMULATED_GPU_MODEL", "NVIDIA A100-SXM4-40GB")
     SIMULATED_GPU_MEMORY_MIB: int = env.int("SIMULATED_GPU_MEMORY_MIB", 40960)
+    SIMULATED_MIG: str = env.str("SIMULATED_MIG", "")  # GPUs split into instances: "0:1g.10gb+3g.40gb 2:7g.80gb"
+    SIMULATED_ISLAND: int = env.int("SIMULATED_ISLAND", 0)  # so many GPUs are joined by NVLink; 0: not told
     GPU_INJECTION = _choice("GPU_INJECTION", "toolkit", ("toolkit", "cdi", "runtime", "none"))
     if GPU_DRIVER == "simulated":
         GPU_INJECTION = "none"
@@ -132,6 +134,7 @@ try:
     SCHEDULER_LEASE = _seconds("SCHEDULER_LEASE", 30)
     RESERVE_AFTER = _seconds("RESERVE_AFTER", 600)  # T: then freed GPUs of a chosen node are kept for a blocked job
     PAST_REREAD = _seconds("PAST_REREAD", 30)  # how old what is known of ended runs and past estimates may be
+    WHAT_IF_TIMEOUT = _seconds("WHAT_IF_TIMEOUT", 600)  # the longest that an admin's question is worked on
     PLACED_TIMEOUT = _seconds("PLACED_TIMEOUT", 60)  # a placed run nobody picked up goes back to the queue
     START_RESEND = _seconds("START_RESEND", 10)  # a start whose message was lost is sent again
     NODE_HEARTBEAT = _seconds("NODE_HEARTBEAT", 5)

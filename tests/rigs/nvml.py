@@ -70,6 +70,18 @@ class Nvml:
         self.set(count=first + number)
         return uuids
 
+    def split(self, index: int, *profiles: str) -> list[str]:
+        """Put a GPU into MIG mode, with one instance of each profile; returns their UUIDs."""
+        uuids = [f"MIG-{index:08x}-{number:04d}-2222-3333-444444444444" for number in range(len(profiles))]
+        self.answers[f"{index}.mig"] = len(profiles)
+        for number, (uuid, profile) in enumerate(zip(uuids, profiles, strict=True)):
+            total = int(profile.partition(".")[2].removesuffix("gb")) * 1024 * MIB
+            name = f"{self.answers[f'{index}.name']} MIG {profile}"
+            self.answers |= {f"{index}/{number}.{field}": value for field, value in (
+                ("uuid", uuid), ("name", name), ("total", total), ("used", 3 * MIB), ("reserved", 0))}  # fmt: skip
+        self._write()
+        return uuids
+
     def _change(self, prefix: str, answers: dict[str, Any]) -> None:
         for name, value in answers.items():
             stem, _, trouble = name.rpartition("_")

@@ -1,9 +1,10 @@
 /* A stand-in for libnvidia-ml.so.1. Its answers are lines "key=value" of the file that NVML_STANDIN names,
  * read again whenever the file was replaced. Keys: "init", "count", "driver", and "<index>.<field>" with the
- * fields uuid, name, pci, total, used, reserved, utilisation, power, temperature, clock, handle, memory,
+ * fields mig (how many instances the GPU is split into; "0" for a mode with none), nvlink (the indices that it is
+ * joined with: "1,2"), numa, uuid, name, pci, total, used, reserved, utilisation, power, temperature, clock, handle, memory,
  * Compute, Graphics, MPSCompute (lists "pid:bytes,pid:-"). Any key may have "<key>.rc" (the code to return),
  * "<key>.hang" (never return) and "<key>.crash" (a segmentation fault). No value: not supported.
- * Like NVML, it is initialised only in the process that initialised it.
+ * An instance's keys are "<index>/<number>.<field>". Like NVML, it is initialised only in the process that initialised it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7 };
+enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
 
 typedef void *device_t;
 typedef unsigned long long u64;
@@ -79,9 +80,13 @@ static int ready(const char *key) {
     return initialised_by == getpid() ? enter(key) : UNINITIALIZED;
 }
 
+enum { INSTANCES = 1000 }; /* a MIG instance's handle is that many times its GPU's, and its own number */
+
 static const char *key_of(device_t device, const char *field) {
     static char key[64];
-    snprintf(key, sizeof key, "%d.%s", (int)(size_t)device - 1, field);
+    int number = (int)(size_t)device;
+    if (number < INSTANCES) snprintf(key, sizeof key, "%d.%s", number - 1, field);
+    else snprintf(key, sizeof key, "%d/%d.%s", number / INSTANCES - 1, number % INSTANCES, field);
     return key;
 }
 
@@ -187,6 +192,49 @@ int nvmlDeviceGetTemperature(device_t device, unsigned sensor, unsigned *celsius
 int nvmlDeviceGetClockInfo(device_t device, unsigned type, unsigned *mhz) {
     (void)type;
     return get_unsigned(device, "clock", mhz);
+}
+
+int nvmlDeviceGetMigMode(device_t device, unsigned *current, unsigned *pending) {
+    unsigned instances;
+    int rc = get_unsigned(device, "mig", &instances);
+    *current = *pending = 1;
+    return rc;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(device_t device, unsigned *count) {
+    (void)device;
+    *count = 7;
+    return OK;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(device_t device, unsigned index, device_t *instance) {
+    unsigned instances = 0;
+    int rc = get_unsigned(device, "mig", &instances);
+    *instance = (device_t)((size_t)device * INSTANCES + index);
+    return rc ? rc : index < instances ? OK : NOT_FOUND;
+}
+
+int nvmlDeviceGetP2PStatus(device_t one, device_t other, unsigned kind, unsigned *status) {
+    char list[256], wanted[16], *item, *rest = NULL;
+    const char *key = key_of(one, "nvlink");
+    int rc = ready(key);
+    (void)kind;
+    if (rc) return rc;
+    if (!look(key, list, sizeof list)) return NOT_SUPPORTED;
+    *status = 1;
+    snprintf(wanted, sizeof wanted, "%d", (int)(size_t)other - 1);
+    for (item = strtok_r(list, ",", &rest); item; item = strtok_r(NULL, ",", &rest))
+        if (!strcmp(item, wanted)) *status = 0;
+    return OK;
+}
+
+int nvmlDeviceGetMemoryAffinity(device_t device, unsigned size, u64 *nodes, unsigned scope) {
+    u64 node = 0;
+    int rc = get_number(device, "numa", &node);
+    (void)scope;
+    memset(nodes, 0, size * sizeof *nodes);
+    if (!rc && node / 64 < size) nodes[node / 64] = 1ULL << (node % 64);
+    return rc;
 }
 
 static int get_processes(device_t device, const char *kind, unsigned *count, process_t *out) {
