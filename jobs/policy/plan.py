@@ -13,6 +13,7 @@ from jobs.policy import estimate, place, reserve
 from jobs.policy.account import Account
 from jobs.policy.explain import Explain
 from jobs.policy.gates import Gates
+from jobs.policy.guarantee import Guarantees
 from jobs.policy.hardware import Hardware
 from jobs.policy.ledger import Ledger, least, slots_of
 from jobs.policy.preempt import Preempting, Way
@@ -62,14 +63,11 @@ class _Pass:
         self.snapshot = snapshot
         self.account = Account(snapshot)
         self.gates = Gates(snapshot, self.account)
-        self.preempting = Preempting(snapshot, self.account.nodes)
+        self.guarantees = Guarantees(snapshot)
+        self.preempting = Preempting(snapshot, self.account.nodes, self.guarantees)
         self.ends = reserve.Ends(snapshot.running, snapshot.now)
         self.freed = _freed(snapshot)
-        promised = self.freed.keys() | {job.yields_to for job in snapshot.waiting if job.yields_to is not None}
-        self.turns = Turns(
-            snapshot, promised=lambda job: job.id in promised, entitled=self._is_entitled,
-            guaranteed=lambda job: self.preempting.has_guarantee(job.team),
-        )  # fmt: skip
+        self.turns = Turns(snapshot, self._is_entitled)
         self.order: list[int] = []
         self.left: list[Waiting] = []
         self.placements: list[Placement] = []
@@ -149,7 +147,7 @@ class _Pass:
 
     def _is_entitled(self, job: Waiting) -> bool:
         team = self.account.teams.get(job.team)
-        return self.preempting.entitled(job, 0 if team is None else team.gpu_milli)
+        return self.guarantees.entitled(job, 0 if team is None else team.gpu_milli)
 
     def reserve(self, job: Waiting) -> bool:
         """Keep a node for the first blocked job, and for others once they have been blocked for long."""

@@ -11,19 +11,19 @@ they are the fewest that will do, then the youngest, and none at all where the j
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations, islice
 
-from jobs.policy import place
+from jobs.policy.guarantee import Guarantees
 from jobs.policy.ledger import Ledger, least
 from jobs.policy.view import Running, Snapshot, Waiting
-from jobs.quotas import WHOLE, least_milli
 
 GUARANTEE, PRIORITY = "GUARANTEE", "PRIORITY"
-MOST_SEARCHES = 64  # kinds of blocked jobs that victims are looked for in one pass, first in the queue first
+MOST_WINNERS = 16  # jobs that runs are stopped for in one pass; the next pass follows within seconds
+MOST_SEARCHES = 32  # kinds of blocked jobs that victims are looked for in vain in one pass
 MOST_TRIALS = 400  # sets of so many victims on one node, before a set that merely has none too many will do
 MOST_MOVED = 2  # runs that are moved for one job
 
@@ -42,105 +42,101 @@ class Way:
 class Preempting:
     """Who may be stopped for whom, in one pass."""
 
-    def __init__(self, snapshot: Snapshot, ledgers: Sequence[Ledger]) -> None:
-        self._snapshot = snapshot
+    def __init__(self, snapshot: Snapshot, ledgers: Sequence[Ledger], guarantees: Guarantees) -> None:
+        self._rules, self._now, self._running = snapshot.rules, snapshot.now, snapshot.running
         self._ledgers = {ledger.node.name: ledger for ledger in ledgers}
-        self._gone: set[int] = set()  # runs that stop or are to stop
-        self._no_way: set[object] = set()
-        self._guarantees = {
-            team: limits.guaranteed_gpus * WHOLE
-            for team, limits in snapshot.team_limits.items() if limits.guaranteed_gpus
-        }  # fmt: skip
-        for run in snapshot.running:
-            if run.stopping or run.makes_way_for is not None:
-                self._gone.add(run.run)
-
-    def entitled(self, job: Waiting, held_milli: int) -> bool:
-        """Whether the job's team, holding so much, stays within its guaranteed GPUs when the job starts."""
-        asked = least_milli(job)
-        return asked > 0 and held_milli + asked <= self._guarantees.get(job.team, 0)
-
-    def has_guarantee(self, team: int) -> bool:
-        return team in self._guarantees
+        self._guarantees = guarantees
+        self._gone = {run.run for run in snapshot.running if run.stopping or run.makes_way_for is not None}
+        self._candidates: dict[object, list[Running]] = {}
+        self._in_vain: set[object] = set()
+        self._winners = 0
 
     def way(self, job: Waiting, *, entitled: bool) -> Way | None:
         """The runs to stop for a job that nothing but room holds back; None when there are none that would do."""
-        if entitled:
-            found = self._search(job, GUARANTEE, job.team, self._borrowed)
-            if found is not None:
-                return found
-        if self._snapshot.rules.preempt_lower:
-            return self._search(job, PRIORITY, job.priority, self._lower)
-        return None
+        if self._winners >= MOST_WINNERS:
+            return None
+        found = self._search(job, GUARANTEE, job.team) if entitled else None
+        if found is None and self._rules.preempt_lower:
+            found = self._search(job, PRIORITY, job.priority)
+        return found
 
     def take(self, way: Way) -> None:
         """Count the victims as gone."""
         self._gone.update(run.run for run in way.victims)
+        self._candidates.clear()
+        self._winners += 1
 
-    def _search(self, job: Waiting, why: str, who: int, victims: Callable[[Waiting], Iterable[Running]]) -> Way | None:
-        key = (why, who, job.shape)
-        if key in self._no_way or len(self._no_way) >= MOST_SEARCHES:
+    def _search(self, job: Waiting, why: str, who: int) -> Way | None:
+        """Whose victims were looked for in vain need not look again: what may be stopped only gets less in a pass."""
+        key = why, who, job.shape
+        if key in self._in_vain or len(self._in_vain) >= MOST_SEARCHES:
             return None
-        found = self._best(job, self._by_node(victims(job)))
-        if found is None:
-            self._no_way.add(key)
-            return None
-        return Way(*found, why)
+        if (why, who) not in self._candidates:
+            found = self._borrowed(who) if why == GUARANTEE else self._lower(who)
+            self._candidates[why, who] = [run for run in found if not self._protected(run)]
+        way = self._best(job, self._candidates[why, who], why)
+        if way is None:
+            self._in_vain.add(key)
+        return way
 
-    def _by_node(self, runs: Iterable[Running]) -> dict[str, list[Running]]:
-        """Youngest first on each node."""
-        found: dict[str, list[Running]] = defaultdict(list)
-        for run in sorted(runs, key=_youngest_first):
-            found[run.node].append(run)
-        return found
+    def _borrowed(self, team: int) -> Iterator[Running]:
+        """What the other teams hold beyond their guarantees, youngest first."""
+        held: dict[int, int] = defaultdict(int)
+        runs = [run for run in self._youngest if run.team != team and run.milli and run.run not in self._gone]
+        for run in runs:
+            held[run.team] += run.milli
+        beyond = {owner: milli - self._guarantees.of(owner) for owner, milli in held.items()}
+        for run in runs:
+            if run.milli <= beyond[run.team]:
+                beyond[run.team] -= run.milli
+                yield run
 
-    def _best(self, job: Waiting, by_node: Mapping[str, list[Running]]) -> tuple[Ledger, tuple[Running, ...]] | None:
-        best: tuple[Ledger, tuple[Running, ...]] | None = None
-        for name, runs in by_node.items():
-            ledger = self._ledgers.get(name)
-            if ledger is None or ledger.kept is not None or not place.could_ever_fit(job, ledger):
-                continue
-            victims = fewest(job, ledger, runs, most=len(best[1]) if best else len(runs))
-            if victims and (best is None or _rank(victims) < _rank(best[1])):
-                best = ledger, victims
-        return best
-
-    def _borrowed(self, job: Waiting) -> Iterator[Running]:
-        """What other teams hold beyond their guarantees, as far as it may be stopped."""
-        teams: dict[int, list[Running]] = defaultdict(list)
-        for run in self._snapshot.running:
-            if run.team != job.team and run.milli and run.run not in self._gone:
-                teams[run.team].append(run)
-        for team, runs in teams.items():
-            beyond = sum(run.milli for run in runs) - self._guarantees.get(team, 0)
-            for run in sorted(runs, key=_youngest_first):
-                if run.milli <= beyond:
-                    beyond -= run.milli
-                    if not self._protected(run):
-                        yield run
-
-    def _lower(self, job: Waiting) -> Iterator[Running]:
+    def _lower(self, priority: int) -> Iterator[Running]:
+        """What a class may stop, youngest first."""
         return (
-            run for run in self._snapshot.running
-            if run.preemptible and run.priority < job.priority and run.run not in self._gone
-            and not self._protected(run)
+            run for run in self._youngest
+            if run.preemptible and run.priority < priority and run.run not in self._gone
         )  # fmt: skip
 
+    @cached_property
+    def _youngest(self) -> list[Running]:
+        return sorted(self._running, key=_youngest_first)
+
     def _protected(self, run: Running) -> bool:
-        return self._snapshot.now - run.since < timedelta(seconds=self._snapshot.rules.protected_for)
+        return self._now - run.since < timedelta(seconds=self._rules.protected_for)
+
+    def _best(self, job: Waiting, runs: Sequence[Running], why: str) -> Way | None:
+        """One victim if one will do, the youngest; else the fewest of any node."""
+        for run in runs:
+            ledger = self._ledgers.get(run.node)
+            if ledger is not None and ledger.kept is None and _fits_without(job, ledger, (run,)):
+                return Way(ledger, (run,), why)
+        best: Way | None = None
+        for ledger, here in self._by_node(runs):
+            victims = fewest(job, ledger, here, most=len(best.victims) if best else len(here))
+            if victims and (best is None or _rank(victims) < _rank(best.victims)):
+                best = Way(ledger, victims, why)
+        return best
+
+    def _by_node(self, runs: Iterable[Running]) -> Iterator[tuple[Ledger, list[Running]]]:
+        """The nodes that are kept for nobody, each with its runs in the order given."""
+        found: dict[str, list[Running]] = defaultdict(list)
+        for run in runs:
+            found[run.node].append(run)
+        for name, here in found.items():
+            ledger = self._ledgers.get(name)
+            if ledger is not None and ledger.kept is None:
+                yield ledger, here
 
     def moves(self, job: Waiting) -> Way | None:
         """The runs to move to other nodes, where they fit now, so that a blocked job can start in their place."""
         movable = (
-            run for run in self._snapshot.running
+            run for run in self._youngest
             if run.movable and run.ask is not None and run.run not in self._gone and not self._protected(run)
         )  # fmt: skip
         ways: list[Way] = []
-        for name, runs in self._by_node(movable).items():
-            ledger = self._ledgers.get(name)
-            if ledger is None or ledger.kept is not None or not place.could_ever_fit(job, ledger):
-                continue
-            moved = fewest(job, ledger, runs, most=MOST_MOVED, also=partial(self._settle, ledger))
+        for ledger, here in self._by_node(movable):
+            moved = fewest(job, ledger, here, most=MOST_MOVED, also=partial(self._settle, ledger))
             if moved:
                 ways.append(Way(ledger, moved))
         return min(ways, key=lambda way: _rank(way.victims), default=None)
@@ -172,14 +168,9 @@ def fewest(
     """The fewest of the runs, at most `most`, that the job needs to be gone, given youngest first; () when none do."""
 
     def fits(gone: Sequence[Running]) -> bool:
-        if not _enough(job, ledger, gone):
-            return False
-        trial = ledger.copy()
-        for run in gone:
-            trial.release(run)
-        return trial.fits(job) and also(gone)
+        return _fits_without(job, ledger, gone) and also(gone)
 
-    if len(runs) > most and not _enough(job, ledger, runs):
+    if not _fits_without(job, ledger, runs):
         return ()
     for count in range(1, min(most, len(runs)) + 1):
         sets = combinations(runs, count)
@@ -191,13 +182,18 @@ def fewest(
     return ()
 
 
-def _enough(job: Waiting, ledger: Ledger, gone: Sequence[Running]) -> bool:
-    """Whether the sums would do: what spares most of the trials."""
-    return (
-        job.millicpus <= ledger.millicpus + sum(run.millicpus for run in gone)
-        and job.memory_mib <= ledger.memory_mib + sum(run.memory_mib for run in gone)
-        and least(job) <= sum(map(bool, ledger.free)) + sum(run.gpus for run in gone)
-    )
+def _fits_without(job: Waiting, ledger: Ledger, gone: Sequence[Running]) -> bool:
+    """Whether the job fits on the node once the runs have gone. The sums spare most of the trials."""
+    if (
+        job.millicpus > ledger.millicpus + sum(run.millicpus for run in gone)
+        or job.memory_mib > ledger.memory_mib + sum(run.memory_mib for run in gone)
+        or least(job) > sum(map(bool, ledger.free)) + sum(run.gpus for run in gone)
+    ):
+        return False
+    trial = ledger.copy()
+    for run in gone:
+        trial.release(run)
+    return trial.fits(job)
 
 
 def _none_too_many(runs: Sequence[Running], fits: Fits, most: int) -> tuple[Running, ...]:

@@ -8,28 +8,40 @@ what has just borrowed its GPUs; then all the rest. Within each the queue's orde
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from jobs.policy.guarantee import Guarantees
 from jobs.policy.order import Queue
 from jobs.policy.view import Snapshot, Waiting
 
 Which = Callable[[Waiting], bool]
 
 
-class Turns:
-    """All waiting jobs, each once, by what has been charged until then."""
+def whole(snapshot: Snapshot) -> list[Waiting]:
+    """All waiting jobs in the order that a pass looks at them, as far as nothing is given away meanwhile."""
+    guarantees = Guarantees(snapshot)
+    held = {team: usage.gpu_milli for team, usage in snapshot.team_usage.items()}
+    return list(Turns(snapshot, lambda job: guarantees.entitled(job, held.get(job.team, 0))))
 
-    def __init__(self, snapshot: Snapshot, *, promised: Which, guaranteed: Which, entitled: Which) -> None:
-        """`guaranteed`: whether the job's team has guaranteed GPUs; `entitled`: whether it still stays within them."""
-        self._snapshot = snapshot
-        self._promised, self._guaranteed, self._entitled = promised, guaranteed, entitled
+
+class Turns:
+    """All waiting jobs, each once, by what has been charged until then.
+
+    `entitled` tells at that moment whether a job would leave its team within its guaranteed GPUs.
+    """
+
+    def __init__(self, snapshot: Snapshot, entitled: Which) -> None:
+        self._snapshot, self._entitled = snapshot, entitled
+        self._guarantees = Guarantees(snapshot)
+        self._promised = {run.makes_way_for for run in snapshot.running}
+        self._promised |= {job.yields_to for job in snapshot.waiting}
         self._queue: Queue | None = None
         self._charged: list[tuple[Waiting, int]] = []
 
     def __iter__(self) -> Iterator[Waiting]:
-        first, rest = _parted(self._snapshot.waiting, self._promised)
+        first, rest = _parted(self._snapshot.waiting, lambda job: job.id in self._promised)
         yield from self._in_order(first)
         first, rest = _parted(rest, lambda job: job.pinned)
         yield from self._in_order(first)
-        first, rest = _parted(rest, self._guaranteed)
+        first, rest = _parted(rest, lambda job: self._guarantees.of(job.team) > 0)
         for job in self._in_order(first):
             if self._entitled(job):
                 yield job
