@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import statistics
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ import httpx
 import redis
 from django.conf import settings
 
+from bench._report import say
 from jobs import firewall
 from jobs.containerspec import RunFacts, build
 from jobs.models import Job, Membership, Team
@@ -34,17 +34,6 @@ from tests.rigs.redis import running_redis
 from tests.rigs.stack import Stack
 
 Client = docker.APIClient
-
-
-def say(text: str) -> None:
-    """Progress, for people: standard output is for the one JSON line."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def report(bench: str, *, figure: float, reference: float, ratio: float, unit: str, detail: dict[str, Any]) -> None:
-    """The one line of a benchmark."""
-    row = {"bench": bench, "figure": figure, "reference": reference, "ratio": ratio, "unit": unit, "detail": detail}
-    print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}))
 
 
 class Product:

@@ -4,7 +4,8 @@ import contextlib
 import time
 import uuid
 
-from bench._rig import Client, Product, create_arguments, median, percentile, product, report, say
+from bench._report import report, say
+from bench._rig import Client, Product, create_arguments, median, percentile, product
 
 ROUNDS, JOBS = 3, 50
 SCRIPT = "sleep 2"

@@ -5,7 +5,8 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
-from bench._rig import Client, Product, create_arguments, median, product, report, say
+from bench._report import report, say
+from bench._rig import Client, Product, create_arguments, median, product
 
 ROUNDS, JOBS, THREADS = 3, 100, 4
 SCRIPT = "true"

@@ -16,15 +16,16 @@ from django.utils import timezone
 from jobs import announce
 from jobs.models import Estimate, Job
 from jobs.policy import Expected
-from jobs.policy.calibrate import Calibration, Outcome
+from jobs.policy.calibrate import RECENT, Calibration, Outcome
 from jobs.states import JobState
 
 DAYS = 30
 MOST_PER_JOB = 6
-RECENT = 500  # estimates that correct the next ones
 SCORED = 5000  # at most, the newest
 LEAST_MOVE = timedelta(seconds=60)  # a range that moved by less, and by less than a tenth, is shown as it was
 SHOWN_PART, RECORDED_PART = 0.1, 0.25  # of the time until the start
+HORIZONS = (600.0, 3600.0, 6 * 3600.0, 86400.0, None)  # seconds
+_Row = tuple[datetime, datetime, datetime, datetime]  # made, earliest, latest, started
 Range = tuple[datetime | None, datetime | None]  # earliest, latest; None: nobody can say
 
 
@@ -61,7 +62,8 @@ _kept = _Kept()
 
 def shown(expected: Mapping[int, Expected], now: datetime) -> dict[int, Expected]:
     """The planned ranges as they are to be told, by job."""
-    return {job: _corrected(raw, calibration(), now) for job, raw in expected.items()}
+    by = calibration() if expected else None
+    return {job: _corrected(raw, by, now) for job, raw in expected.items()} if by is not None else {}
 
 
 def _corrected(raw: Expected, by: Calibration, now: datetime) -> Expected:
@@ -163,13 +165,27 @@ def score() -> Score:
     return _kept.score
 
 
+def by_horizon() -> list[tuple[float | None, Score]]:
+    """The same by how far ahead the middle of the range was: below so many seconds (None: any), and its score."""
+    groups: dict[float | None, list[_Row]] = {bound: [] for bound in HORIZONS}
+    for row in _rows(timezone.now()):
+        made, low, high, _started = row
+        ahead = ((low - made) + (high - made)).total_seconds() / 2
+        groups[next(bound for bound in HORIZONS if bound is None or ahead < bound)].append(row)
+    return [(bound, score_of(rows)) for bound, rows in groups.items() if rows]
+
+
 def _score(now: datetime) -> Score:
-    rows = Estimate.objects.filter(started_at__gte=now - timedelta(days=DAYS), latest__isnull=False)
-    columns = ("made_at", "earliest", "latest", "started_at")
-    return score_of(rows.order_by("-started_at").values_list(*columns)[:SCORED])
+    return score_of(_rows(now))
 
 
-def score_of(told: Iterable[tuple[datetime, datetime, datetime, datetime]]) -> Score:
+def _rows(now: datetime) -> list[_Row]:
+    found = Estimate.objects.filter(started_at__gte=now - timedelta(days=DAYS), latest__isnull=False)
+    rows = found.order_by("-started_at").values_list("made_at", "earliest", "latest", "started_at")[:SCORED]
+    return [(made, low, high, start) for made, low, high, start in rows if high is not None and start is not None]
+
+
+def score_of(told: Iterable[_Row]) -> Score:
     """The score of estimates: when made, earliest, latest, and when the job started."""
     rows = list(told)
     early = sum(start < low for _made, low, _high, start in rows)

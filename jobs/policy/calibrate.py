@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 AIM = 0.8
 LIKE = 80  # so many past estimates with the nearest horizons decide
+RECENT = 500  # past estimates to judge by, the newest
 FEWEST = 20  # with fewer, a range stays as it was planned
 FLOOR = 60.0  # seconds: below, waits count as alike
 
@@ -27,7 +28,9 @@ class Calibration:
     """What past estimates say of new ones."""
 
     def __init__(self, past: Sequence[Outcome]) -> None:
-        ratios = sorted((middle(low, high), (waited + FLOOR) / math.exp(middle(low, high))) for low, high, waited in past)
+        ratios = sorted(
+            (middle(low, high), (waited + FLOOR) / math.exp(middle(low, high))) for low, high, waited in past
+        )
         self._middles = [at for at, _ratio in ratios]
         self._ratios = [ratio for _at, ratio in ratios]
 

@@ -1,0 +1,159 @@
+"""Expected starts, as told at submission, against the true ones: a month of a busy lab, replayed.
+
+Each job that has to wait is told a range by the very code of the product: `make_plan` on the picture of that moment,
+how long like jobs ran before, and the correction by past estimates whose jobs had started by then. A hit starts
+within its range. Aim: at least 80% hits, and a median width of at most the median wait.
+
+OPENB=<folder> adds openb's own arrivals and lengths on hosts that they fill.
+"""
+
+import os
+import random
+import statistics
+import sys
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from bench import _synthetic as synthetic
+from bench._report import report, say
+from jobs.policy.calibrate import RECENT, Calibration, Outcome
+from jobs.policy.past import Past
+from jobs.policy.replay import Setup, Task, replay
+from jobs.policy.trace import read_trace
+from jobs.policy.view import Expected, Plan, Share, Snapshot
+
+JOBS, SEED, LOAD = 4000, 42, 0.9
+FULL = 8  # jobs of openb that ask for one whole GPU or more are played on hosts of so many
+
+
+@dataclass
+class Told:
+    """What one job was told, and what came of it. Seconds from its submission; None while not known."""
+
+    at: datetime
+    raw: tuple[float, float] | None
+    shown: tuple[float, float] | None
+    waited: float | None = None
+
+
+@dataclass
+class Oracle:
+    """Watches a replay, tells every arrival that must wait its range, and learns from those that have started."""
+
+    told: dict[int, Told] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
+    calibration: Calibration = field(default_factory=lambda: Calibration([]))
+    at_once: int = 0
+
+    def watch(self, picture: Snapshot, plan: Plan, new: frozenset[int]) -> None:
+        placed = {placement.job for placement in plan.placements}
+        for job in placed:
+            self._started(job, picture.now)
+        self.at_once += len(placed & new)
+        if new - placed:
+            self.calibration = Calibration(self.outcomes[-RECENT:])
+        for job in sorted(new - placed):
+            self.told[job] = self._tell(plan.expected.get(job), picture.now)
+
+    def _tell(self, expected: Expected | None, now: datetime) -> Told:
+        if expected is None or expected.latest is None:
+            return Told(now, None, None)
+        low, high = ((at - now).total_seconds() for at in (expected.earliest, expected.latest))
+        return Told(now, (low, high), self.calibration.correct(low, high))
+
+    def _started(self, job: int, now: datetime) -> None:
+        told = self.told.get(job)
+        if told is None or told.waited is not None:
+            return
+        told.waited = (now - told.at).total_seconds()
+        if told.raw is not None:
+            self.outcomes.append(Outcome(*told.raw, told.waited))
+
+
+def score(told: list[Told], *, of: str) -> dict[str, float]:
+    """The hit rate, and the median width in medians of the true wait, of the ranges as planned or as shown."""
+    started = [one for one in told if one.waited is not None]
+    ranges = [(getattr(one, of), one.waited) for one in started]
+    known = [(low_high, waited) for low_high, waited in ranges if low_high is not None]
+    hits = sum(low <= waited <= high for (low, high), waited in known)
+    width = statistics.median(high - low for (low, high), _waited in known)
+    wait = statistics.median(waited for _range, waited in ranges)
+    return {
+        "waited": len(started), "without a range": len(started) - len(known), "hits": round(hits / len(started), 4),
+        "early": round(sum(waited < low for (low, _high), waited in known) / len(started), 4),
+        "late": round(sum(waited > high for (_low, high), waited in known) / len(started), 4),
+        "median width min": round(width / 60, 2), "median wait min": round(wait / 60, 2),
+        "ratio": round(width / wait, 4),
+    }  # fmt: skip
+
+
+def play(tasks: list[Task], picture: Snapshot) -> dict[str, Any]:
+    oracle, begun = Oracle(), time.perf_counter()
+    setup = Setup(picture=picture, past=Past(), watch=oracle.watch, samples=0)
+    found = replay(tasks, setup, progress=_say_progress())
+    told = list(oracle.told.values())
+    return {
+        "jobs": found.tasks, "started at once": oracle.at_once, "utilisation": round(found.utilisation, 4),
+        "shown": score(told, of="shown"), "as planned": score(told, of="raw"), "passes": found.passes,
+        "seconds": round(time.perf_counter() - begun, 1),
+    }  # fmt: skip
+
+
+def _say_progress() -> Any:
+    said = 0
+
+    def tell(part: float) -> None:
+        nonlocal said
+        if int(part * 10) > said:
+            said = int(part * 10)
+            say(f"{said * 10} %")
+
+    return tell
+
+
+def lab() -> dict[str, Any]:
+    nodes = synthetic.hosts()
+    return play(synthetic.tasks(JOBS, seed=SEED, gpus=64, load=LOAD), synthetic.picture(nodes))
+
+
+def openb(folder: Path) -> dict[str, Any]:
+    """openb's tasks of one whole GPU or more, its arrivals and lengths, on hosts that they keep busy.
+
+    Tasks that lie over most of the trace are services, not jobs, and are left out. openb tells neither limits nor
+    users: limits are the length times a factor, users are drawn, both from a fixed seed.
+    """
+    with (folder / "openb_pod_list_default.csv").open(encoding="utf-8", newline="") as lines:
+        found = read_trace(lines).tasks
+    dice = random.Random(SEED)
+    tasks = [_limited(task, dice) for task in found if task.job.gpus and 60 <= (task.seconds or 0) <= 7 * 86400]
+    begin = min(task.job.queued_at for task in tasks)
+    end = max(task.job.queued_at for task in tasks)
+    work = sum(task.job.gpus * (task.seconds or 0.0) for task in tasks)
+    hosts = max(round(work / (end - begin).total_seconds() / FULL / LOAD), 2)
+    picture = synthetic.picture(synthetic.hosts(hosts))
+    return {"hosts": hosts, **play(tasks, picture)}
+
+
+def _limited(task: Task, dice: random.Random) -> Task:
+    user = dice.randrange(synthetic.USERS)
+    asked = (task.seconds or 0.0) * (1.2 + dice.lognormvariate(0.7, 0.6))
+    limit = next((limit for limit in synthetic.LIMITS if limit >= asked), asked)
+    job = replace(task.job, user=user, team=user % synthetic.TEAMS, limit_seconds=round(limit), gpu_model="",
+                  gpu_milli=1000, millicpus=4000, memory_mib=4096)  # fmt: skip
+    return replace(task, job=job, image=f"image-{user % 7}", name=f"{job.gpus} GPUs of {user}")
+
+
+def main() -> None:
+    detail: dict[str, Any] = {"lab": lab()}
+    if os.environ.get("OPENB"):
+        detail["openb"] = openb(Path(os.environ["OPENB"]))
+    shown = detail["lab"]["shown"]
+    report("eta", figure=shown["hits"], reference=0.8, ratio=shown["ratio"], unit="part of hits", detail=detail)
+
+
+if __name__ == "__main__":
+    main()
