@@ -8,7 +8,7 @@ from jobs.wording.ends import Suggestion, end_label, end_sentence
 from jobs.wording.events import event_sentence, progress, warning
 from jobs.wording.expected import ahead, expected_start, trust
 from jobs.wording.extension import extension
-from jobs.wording.quantities import clock_time, cpus, duration, gpu_hours, gpus, memory, place
+from jobs.wording.quantities import clock_time, cpus, duration, gpu_hours, gpu_share, gpus, memory, place
 from jobs.wording.refusals import problem, refusal, refusals, told
 from jobs.wording.states import headline, priority_label, state_label
 from jobs.wording.waits import wait_reason, way_out
@@ -26,6 +26,7 @@ __all__ = [
     "expected_start",
     "extension",
     "gpu_hours",
+    "gpu_share",
     "gpus",
     "headline",
     "memory",
