@@ -9,10 +9,11 @@ from typing import Any
 import redis
 from django.conf import settings
 
-from gpus.models import GPUMinute
+from gpus.models import GPU, GPUMinute
 from portal import live
 
 KEPT_SAMPLES = 3600
+_AT_ONCE = 500  # rows a statement deletes
 Sample = dict[str, Any]  # at, utilisation, memory_used_mib, power_w, temperature_c, sm_clock_mhz, job
 
 
@@ -66,3 +67,16 @@ def minutes(uuid: str, start: datetime, end: datetime) -> list[dict[str, Any]]:
     """A GPU's minute means in [start, end), oldest first; minutes without a reading are absent."""
     rows = GPUMinute.objects.filter(gpu__uuid=uuid, minute__gte=start, minute__lt=end).order_by("minute")
     return [dict(row) for row in rows.values("minute", "utilisation", "memory_mib", "power_w", "temperature_c")]
+
+
+def forget(before: datetime, most: int) -> int:
+    """Delete at most `most` minutes before a time; returns how many. GPU by GPU, as the rows' index has them."""
+    gone = 0
+    for gpu in GPU.objects.values_list("pk", flat=True):
+        rows = GPUMinute.objects.filter(gpu=gpu, minute__lt=before).order_by("minute")
+        keys = list(rows.values_list("pk", flat=True)[: most - gone])
+        for start in range(0, len(keys), _AT_ONCE):
+            gone += GPUMinute.objects.filter(pk__in=keys[start : start + _AT_ONCE]).delete()[0]
+        if gone >= most:
+            break
+    return gone

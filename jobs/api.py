@@ -274,7 +274,8 @@ def log(
 ) -> HttpResponse:  # fmt: skip
     """Raw bytes [start, end) of a run's log, at most 4 MiB; a negative start counts from the end.
 
-    Headers: X-Log-Run (number), X-Log-Run-Id, X-Log-Generation, X-Log-Start, X-Log-Size (bytes so far), X-Log-Complete.
+    Headers: X-Log-Run (number), X-Log-Run-Id, X-Log-Generation, X-Log-Start, X-Log-Size (bytes so far), X-Log-Complete,
+    X-Log-Expired (it was there, and is kept no longer).
     """
     job = get_job(request.user, job_id)
     found = job.current_run if run is None else job.runs.filter(number=run).first()
@@ -284,15 +285,13 @@ def log(
 
 
 def _log_answer(run: Run, start: int, end: int | None) -> HttpResponse:
-    complete, size = run.log_complete, logstore.size(run)
-    first = max(size + start, 0) if start < 0 else min(start, size)
-    last = min(size if end is None else end, size, first + MOST_LOG_BYTES)
-    data = logstore.read(run, first, last) if last > first else b""
+    piece = logstore.window(run, start, end, MOST_LOG_BYTES)
     headers = {
         "X-Log-Run": run.number, "X-Log-Run-Id": run.pk, "X-Log-Generation": run.log_generation,
-        "X-Log-Start": first, "X-Log-Size": size, "X-Log-Complete": str(complete).lower(),
+        "X-Log-Start": piece.start, "X-Log-Size": piece.size, "X-Log-Complete": str(run.log_complete).lower(),
+        "X-Log-Expired": str(logstore.is_expired(run)).lower(),
     }  # fmt: skip
-    return HttpResponse(data, content_type="application/octet-stream", headers=headers)
+    return HttpResponse(piece.data, content_type="application/octet-stream", headers=headers)
 
 
 @router.get("/jobs/{int:job_id}/files", response={200: dict[str, list[dict[str, Any]]], 404: Errors})

@@ -72,16 +72,13 @@ def log(request: HttpRequest, pk: int) -> HttpResponse:
     run = _run(request, get_job(request.user, pk))
     if run is None:
         return HttpResponse(content_type=BINARY)
-    size = logstore.size(run)
-    start = _number(request, "start", 0)
-    start = max(0, size + start) if start < 0 else min(start, size)
-    end = min(_number(request, "end", size), size, start + MOST_LOG_BYTES)
+    piece = logstore.window(run, _number(request, "start", 0), _number(request, "end", BIGGEST), MOST_LOG_BYTES)
     headers = {
-        "X-Log-Run": str(run.pk), "X-Log-Generation": str(run.log_generation), "X-Log-Start": str(start),
-        "X-Log-Size": str(size), "X-Log-Complete": "true" if run.log_complete else "false",
+        "X-Log-Run": run.pk, "X-Log-Generation": run.log_generation, "X-Log-Start": piece.start,
+        "X-Log-Size": piece.size, "X-Log-Complete": str(run.log_complete).lower(),
+        "X-Log-Expired": str(logstore.is_expired(run)).lower(),
     }  # fmt: skip
-    data = logstore.read(run, start, end) if end > start else b""
-    return HttpResponse(data, content_type=BINARY, headers=headers)
+    return HttpResponse(piece.data, content_type=BINARY, headers=headers)
 
 
 @require_GET

@@ -7,6 +7,7 @@ in the database. Segments are written on the run's node and read everywhere.
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from django.core.files.base import ContentFile
@@ -17,6 +18,7 @@ from jobs import tail
 from jobs.models import LogSegment, Run
 
 READ_CHUNK = 1 << 20
+EXPIRED = "EXPIRED"  # a hole that is the whole log: LOG_DAYS are over
 _TRIES = 3  # a segment may take the place of tail bytes between two looks
 
 
@@ -51,6 +53,23 @@ def read(run: Run, start: int, end: int) -> bytes:
         if start >= end or run.log_complete or (look and start == before):
             break  # a first look may find nothing in either place: the segment was cut between the two
     return b"".join(parts)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some bytes of a log from `start` on, and how many there are in all, so far."""
+
+    start: int
+    size: int
+    data: bytes
+
+
+def window(run: Run, start: int, end: int | None, most: int) -> Window:
+    """The bytes [start, end) of the log, at most `most`; a negative start counts from the end of what there is."""
+    there = size(run)
+    first = max(there + start, 0) if start < 0 else min(start, there)
+    last = min(there if end is None else end, there, first + most)
+    return Window(first, there, read(run, first, last) if last > first else b"")
 
 
 def stream(run: Run) -> Iterator[bytes]:
@@ -115,6 +134,23 @@ def delete_files(names: Iterable[str]) -> None:
     for name in names:
         with contextlib.suppress(OSError):
             _storage().delete(name)
+
+
+def forget(segments: Iterable[LogSegment]) -> None:
+    """Delete segments of logs that are kept no longer, files first; what is left of such a log reads as empty.
+
+    Killed half-way, it leaves rows by which the rest is found again.
+    """
+    by_key = {segment.pk: segment for segment in segments}
+    hole = {"stream": None, "offset": 0, "reason": EXPIRED}
+    Run.objects.filter(segments__in=by_key).update(log_bytes=0, log_complete=True, log_holes=[hole])
+    delete_files(segment.name for segment in by_key.values())
+    LogSegment.objects.filter(pk__in=by_key).delete()
+
+
+def is_expired(run: Run) -> bool:
+    """Whether the log was there and is kept no longer."""
+    return any(hole["reason"] == EXPIRED for hole in run.log_holes)
 
 
 def segment_ends(run_id: int, generation: int) -> list[int]:

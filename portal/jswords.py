@@ -44,6 +44,7 @@ def _log() -> dict[str, str]:
         "log size": "{size}",
         "log empty": _("Nothing has been printed yet."),
         "log none": _("This job printed nothing."),
+        "log expired": _("This log is kept no longer."),
         "log waiting": _("The log appears here as soon as the job starts."),
         "no match": _("No match in what is loaded"),
         "matches": _("{index} of {count}"),

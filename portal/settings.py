@@ -31,6 +31,13 @@ def _seconds(name: str, default: float) -> float:
     return value
 
 
+def _count(name: str, default: int) -> int:
+    value: int = env.int(name, default)
+    if value < 0:
+        raise EnvError(f'Environment variable "{name}" invalid: it must be a whole number, 0 or more')
+    return value
+
+
 def _choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
     value: str = env.str(name, default)
     if value not in allowed:
@@ -166,6 +173,8 @@ try:
     START_WORKERS: int = env.int("START_WORKERS", 4)
     LOG_LIMIT_BYTES: int = env.int("LOG_LIMIT_BYTES", 1 << 30)
     LOG_SEGMENT_BYTES: int = env.int("LOG_SEGMENT_BYTES", 1 << 20)
+    LOG_DAYS = _count("LOG_DAYS", 0)  # logs of jobs that ended longer ago are deleted; 0: none ever
+    GPU_HISTORY_DAYS = _count("GPU_HISTORY_DAYS", 400)  # of the minutes that charts are drawn from; 0: for ever
     LOG_SEGMENT_PERIOD = _seconds("LOG_SEGMENT_PERIOD", 30)
 
     # --- Django ---

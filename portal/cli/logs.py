@@ -27,6 +27,8 @@ def print_log(server: Client, job: int, run: int | None, tail: int | None) -> No
         data, facts = read_range(server, job, run, start)
         write_out(data)
         start = facts.start + len(data)
+        if facts.is_expired:
+            sys.stderr.write(_("This log is kept no longer.") + "\n")
         if not data or start >= facts.size:
             return
 
@@ -40,6 +42,7 @@ class LogFacts:
         self.start = int(headers.get("X-Log-Start", 0))
         self.size = int(headers.get("X-Log-Size", 0))
         self.complete = headers.get("X-Log-Complete") == "true"
+        self.is_expired = headers.get("X-Log-Expired") == "true"
 
 
 def read_range(server: Client, job: int, run: int | None, start: int) -> tuple[bytes, LogFacts]:

@@ -8,6 +8,8 @@ const PAGE = 1024 * 1024; // what one step back or forth shows
 const OVERLAP = 16 * 1024; // of the page before, so that the eye finds its place
 const PENDING = 512 * 1024; // written to the terminal and not yet drawn: more waits
 
+const EXPIRED = "EXPIRED"; // the hole that is a whole log, kept no longer
+
 export class LogView {
   #terminal;
   #stream = null;
@@ -188,7 +190,7 @@ export class LogView {
     this.part("range").textContent = this.#page ? word("shown", { start: start.toLocaleString(), end: this.#page.end.toLocaleString(), all: head.end.toLocaleString() }) : "";
     const lost = [];
     if (head.dropped) lost.push(this.part("lost").dataset.dropped.replace("{size}", size(head.dropped)));
-    if (head.holes?.length) lost.push(this.part("lost").dataset.holes);
+    if (head.holes?.length && !isExpired(head)) lost.push(this.part("lost").dataset.holes);
     this.part("lost").hidden = !lost.length;
     this.part("lost").textContent = lost.join(" ");
     this.part("follow").hidden = head.complete && !this.#page; // nothing more comes
@@ -200,6 +202,7 @@ export class LogView {
     const empty = this.part("empty");
     empty.hidden = Boolean(this.#head?.end);
     if (!this.#head) empty.textContent = word(this.state.is_ended ? "log none" : "log waiting");
+    else if (isExpired(this.#head)) empty.textContent = word("log expired");
     else empty.textContent = word(this.#head.complete || this.state.is_ended ? "log none" : "log empty");
   }
 
@@ -245,7 +248,8 @@ export class LogView {
     this.#head = null;
     this.#setFollow(true);
     const number = (name) => Number(piece.headers.get(name));
-    this.setHead({ run, generation: number("X-Log-Generation"), end: number("X-Log-Size"), complete: piece.headers.get("X-Log-Complete") === "true" });
+    const holes = piece.headers.get("X-Log-Expired") === "true" ? [{ reason: EXPIRED }] : [];
+    this.setHead({ run, generation: number("X-Log-Generation"), end: number("X-Log-Size"), complete: piece.headers.get("X-Log-Complete") === "true", holes });
   }
 
   #toggle(name, set) {
@@ -261,6 +265,10 @@ export class LogView {
     icon.className = said === word("copied") ? "bi bi-check-lg" : "bi bi-x-lg";
     setTimeout(() => (icon.className = "bi bi-clipboard"), 1500);
   }
+}
+
+function isExpired(head) {
+  return Boolean(head.holes?.some((hole) => hole.reason === EXPIRED));
 }
 
 /** Bytes in the nearest binary unit. */

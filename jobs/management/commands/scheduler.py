@@ -10,6 +10,7 @@ from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
 from jobs import dispatch, gputime, queues
+from jobs.retention import Retention
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ class Command(BaseCommand):
 def _passes() -> None:
     """The timer: whatever Redis holds or has lost, a pass comes."""
     pause = threading.Event()
+    kept = Retention()
     while True:
         close_old_connections()
         try:
@@ -32,6 +34,7 @@ def _passes() -> None:
             dispatch.resend_lost_starts(timezone.now())
             dispatch.take_back_unbegun(timezone.now())
             gputime.roll_up(timezone.now())
+            kept.prune(timezone.now())
         except DatabaseError as error:
             log.warning("a pass failed, the next one comes: %s", error)
         except Exception:
