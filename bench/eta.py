@@ -10,11 +10,9 @@ OPENB=<folder> adds openb's own arrivals and lengths on hosts that they fill.
 import os
 import random
 import statistics
-import sys
 import time
-from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from jobs.policy.calibrate import RECENT, Calibration, Outcome
 from jobs.policy.past import Past
 from jobs.policy.replay import Setup, Task, replay
 from jobs.policy.trace import read_trace
-from jobs.policy.view import Expected, Plan, Share, Snapshot
+from jobs.policy.view import Expected, Plan, Snapshot
 
 JOBS, SEED, LOAD = 4000, 42, 0.9
 FULL = 8  # jobs of openb that ask for one whole GPU or more are played on hosts of so many

@@ -22,11 +22,11 @@ def _well(node: Node) -> Node:
     return replace(node, gpus=gpus, closed=None)
 
 
-def picture(nodes: tuple[Node, ...]) -> Snapshot:
-    """These hosts under the rules of this installation, without quotas: a trace's people are not ours."""
+def picture(nodes: tuple[Node, ...], cluster: Cluster) -> Snapshot:
+    """These hosts under the rules of a cluster, which may be one that is not stored; without quotas."""
     return Snapshot(
         now=EPOCH, nodes=nodes, waiting=(), user_limits={}, team_limits={}, user_usage={}, team_usage={},
-        rules=snapshot.rules(Cluster.get(), ()),
+        rules=snapshot.rules(cluster, ()),
     )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ class Setup:
     """
 
     picture: Snapshot
-    tick: float = 10.0
+    tick: float = 1.0
     half_life: float = 7 * 86400.0
     past: Past | None = None
     watch: Callable[[Snapshot, Plan, frozenset[int]], None] | None = None

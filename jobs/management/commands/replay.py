@@ -15,11 +15,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from jobs import replays, wording
+from jobs.models import Cluster
 from jobs.policy.meters import Report, Waits
 from jobs.policy.offer import Offered, offer
 from jobs.policy.replay import Setup, replay
 from jobs.policy.trace import BadTrace, Trace, host, read_nodes, read_trace
-from jobs.policy.view import Node
+from jobs.policy.view import Node, Snapshot
 
 T = TypeVar("T")
 MOST_ROWS = 20
@@ -37,7 +38,7 @@ class Command(BaseCommand):
         hosts.add_argument("--nodes", help="a CSV file of hosts: sn, cpu_milli, memory_mib, gpu, model")
         hosts.add_argument("--hosts", help="so many hosts of so many GPUs, such as 8x8; else this installation's own")
         parser.add_argument("--placement-only", action="store_true", help="no job ends; what does not fit is dropped")
-        parser.add_argument("--tick", type=float, default=10.0, help="events within so many seconds share a pass")
+        parser.add_argument("--tick", type=float, default=1.0, help="events within so many seconds share a pass")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -46,14 +47,14 @@ class Command(BaseCommand):
         if not trace.tasks:
             raise CommandError(_("%(file)s holds no job.") % {"file": options["trace"]})
         begun = time.perf_counter()
-        found = self._play(trace, replays.picture(_nodes(options)), options)
+        found = self._play(trace, _picture(options), options)
         took = time.perf_counter() - begun
         if options["json"]:
             self.stdout.write(json.dumps({**_as_json(found, trace), "seconds": round(took, 3)}))
         else:
             self.stdout.write("\n".join([*_table(found, trace), "", _("Worked out in %(n).1f s.") % {"n": took}]))
 
-    def _play(self, trace: Trace, picture: Any, options: Mapping[str, Any]) -> Report | Offered:
+    def _play(self, trace: Trace, picture: Snapshot, options: Mapping[str, Any]) -> Report | Offered:
         progress = _bar(self.stderr) if sys.stderr.isatty() else None
         if options["placement_only"]:
             return offer([task.job for task in trace.tasks], picture, progress=progress)
@@ -74,15 +75,16 @@ def _bar(out: Any) -> Callable[[float], None]:
     return tell
 
 
-def _nodes(options: Mapping[str, Any]) -> tuple[Node, ...]:
+def _picture(options: Mapping[str, Any]) -> Snapshot:
+    """Hosts that are named, under the rules of a new installation; else this one's own, under its rules."""
     if options["nodes"]:
-        return tuple(_read(options["nodes"], read_nodes))
+        return replays.picture(tuple(_read(options["nodes"], read_nodes)), Cluster())
     if options["hosts"]:
-        return _alike(options["hosts"])
+        return replays.picture(_alike(options["hosts"]), Cluster())
     own = replays.own_nodes(timezone.now())
     if not own:
         raise CommandError(_("There are no hosts here yet: name some by --nodes or --hosts."))
-    return own
+    return replays.picture(own, Cluster.get())
 
 
 def _alike(text: str) -> tuple[Node, ...]:
