@@ -8,6 +8,7 @@ and numbers that stay as long as the causes do: times are in `Plan.expected`, an
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from jobs.policy.account import Account
+from jobs.policy.afterwards import Afterwards
 from jobs.policy.gates import Gates
 from jobs.policy.hardware import GpuKind, Hardware, NodeKind, sick_counts
 from jobs.policy.helps import Helps
@@ -44,10 +45,11 @@ class Explain:
     def __init__(
         self, snapshot: Snapshot, account: Account, gates: Gates, *, freed: Mapping[int, tuple[str, int]]
     ) -> None:
-        self._snapshot, self._account, self._gates = snapshot, account, gates
+        self._snapshot, self._gates = snapshot, gates
         self._freed = freed  # by job: the node, and how many runs end there for it
         self._hardware = Hardware(account.nodes)
-        self._helps = Helps(account.fleet, gates, self._hardware)
+        self._afterwards = Afterwards(account.fleet)
+        self._helps = Helps(self._afterwards, gates, self._hardware)
         self._room: dict[object, tuple[Reason, ...]] = {}
         self._bare: dict[object, list[Ledger]] = {}
 
@@ -57,7 +59,7 @@ class Explain:
             node, count = self._freed[job.id]
             return ({"code": "MAKING_WAY", "node": node, "count": count},)
         gates = self._gates.of(job)
-        room = () if gates and self._account.fleet.fits_anywhere(job) else self._hardware_says(job)
+        room = () if gates and self._afterwards.fits(job) else self._hardware_says(job)
         if any(reason["code"] in NEVER for reason in room):
             return (*room, *gates)
         causes = (*gates, *room, *self._kept(job)) or ({"code": "BUSY_TOGETHER"},)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from jobs.policy.fleet import Fleet
+from jobs.policy.afterwards import Afterwards
 from jobs.policy.gates import Gates
 from jobs.policy.hardware import Hardware
 from jobs.policy.ledger import least
@@ -25,11 +25,9 @@ Change = tuple[Reason, Waiting]  # what is said, and the job as it would be
 class Helps:
     """What would help in one pass, by the state that it ends in."""
 
-    def __init__(self, fleet: Fleet, gates: Gates, hardware: Hardware) -> None:
-        self._fleet, self._gates, self._hardware = fleet, gates, hardware
-        kept = [ledger.kept.seconds for ledger in hardware.kept if ledger.kept and ledger.kept.seconds is not None]
-        self._spans = sorted({_round(seconds) for seconds in kept}, reverse=True)
-        self._untils = sorted(kept)
+    def __init__(self, afterwards: Afterwards, gates: Gates, hardware: Hardware) -> None:
+        self._afterwards, self._gates, self._hardware = afterwards, gates, hardware
+        self._spans = sorted({_round(seconds) for seconds in afterwards.untils}, reverse=True)
         self._found: dict[object, list[tuple[Reason, dict[str, Any]]]] = {}
 
     def of(self, job: Waiting, gates: Iterable[Reason]) -> list[Reason]:
@@ -41,15 +39,13 @@ class Helps:
         return list(said.values())
 
     def _fits(self, job: Waiting) -> bool:
-        return self._fleet.fits_anywhere(self._gates.as_allowed(job))
+        return self._afterwards.fits(self._gates.as_allowed(job))
 
     def _with_room(self, job: Waiting) -> list[Change]:
-        """The changes for which there is room. Jobs of one shape that end before the same reservations share them."""
-        limit = job.limit_seconds
-        span = 0 if limit is None else sum(limit <= seconds for seconds in self._untils)
-        key = job.shape, span
+        """The changes for which there is room. Jobs that fit alike share them."""
+        key = self._afterwards.alike(job)
         if key not in self._found:
-            fitting = (change for change in self._changes(job) if self._fleet.fits_anywhere(change[1]))
+            fitting = (change for change in self._changes(job) if self._afterwards.fits(change[1]))
             self._found[key] = [_only_differences(job, *change) for change in fitting]
         return [(reason, replace(job, **fields)) for reason, fields in self._found[key]]
 
