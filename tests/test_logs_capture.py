@@ -185,22 +185,27 @@ def test_history_and_live_part_join_without_a_gap(engine: Engine, follower: Foll
 def test_news_tell_of_growth_and_of_the_end(
     engine: Engine, follower: Follower, redis_server: RedisServer, settings: Any
 ) -> None:
-    container = Container(engine, "echo one; sleep 0.5; echo two")
+    container = Container(engine, "trap 'echo two; exit' USR1; echo one; while :; do sleep 0.1; done")
+    ends: list[dict[str, object]] = []
     with live.connection().pubsub() as heard:
         heard.psubscribe("*")
-        log = container.play(follower)
-        ends = []
-        wait_until(lambda: _gather(heard, container.run.pk, ends), "the news of the end")
-    assert log == b"one\ntwo\n"
+        assert container.attach()
+        container.start()
+        wait_until(lambda: _gather(heard, container.run.pk, ends), "the news of the first line")
+        container.api.kill(container.id, "SIGUSR1")
+        container.wait()
+        assert container.end(follower) == b"one\ntwo\n"
+        wait_until(lambda: _gather(heard, container.run.pk, ends).get("complete"), "the news of the end")
     assert [news["end"] for news in ends if not news.get("complete")] in ([4], [4, 8])
     assert ends[-1] == {"generation": 0, "end": 8, "complete": True}
 
 
-def _gather(heard: PubSub, run_id: int, news: list[dict[str, object]]) -> bool:
+def _gather(heard: PubSub, run_id: int, news: list[dict[str, object]]) -> dict[str, object]:
+    """Add what is heard of this run's log. The last news so far."""
     message = heard.get_message(timeout=0.2)
     if message and message["type"] == "pmessage" and message["channel"].decode().endswith(live.log_topic(run_id)):
         news.append(json.loads(message["data"]))
-    return bool(news and news[-1].get("complete"))
+    return news[-1] if news else {}
 
 
 def _finished_but_kept(container: Container, follower: Follower) -> bytes:

@@ -1,6 +1,8 @@
 """The real parts the tests stand on are what they are taken for."""
 
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from jobs.models import AllocationSlot
 from portal.models import User
 from tests import factories
 from tests.rigs.engine import BUSYBOX, WITH_ENTRYPOINT, Engine, running_engine
+from tests.rigs.processes import has_ended, kill_group, wait_until
 from tests.rigs.redis import RedisServer
 
 GPUS = [docker.types.DeviceRequest(device_ids=["GPU-a", "GPU-b"], capabilities=[["gpu"]])]
@@ -61,6 +64,40 @@ def test_redis_forgets_everything_when_it_restarts(redis_server: RedisServer) ->
     redis_server.restart()
     with redis_server.client() as client:
         assert client.get("a") is None
+
+
+LEFT_ALONE = """
+import time
+from tests.rigs.redis import RedisServer
+server = RedisServer()
+server.start()
+print(server._process.pid, server.root, flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_a_killed_test_run_has_started_ends_too(settings: Any) -> None:
+    """SIGKILL leaves nobody to stop the servers of a run."""
+    run = subprocess.Popen([sys.executable, "-c", LEFT_ALONE], cwd=settings.BASE_DIR, stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    pid, root = run.stdout.readline().split()
+    assert Path("/proc", pid).exists()
+    run.kill()
+    run.communicate()
+    wait_until(lambda: not Path("/proc", pid).exists(), "its Redis gone")
+    shutil.rmtree(root)
+
+
+def test_a_group_is_killed_with_its_leader_and_only_while_it_has_the_number(tmp_path: Path) -> None:
+    script = f"sleep 60 & echo $! > {tmp_path}/child; exit 3"
+    leader = subprocess.Popen(["sh", "-c", script], start_new_session=True)
+    wait_until(lambda: has_ended(leader), "the leader's end")
+    child = int((tmp_path / "child").read_text())
+    assert Path(f"/proc/{child}").exists()
+    kill_group(leader)
+    assert leader.returncode == 3
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), "the rest of the group")
+    kill_group(leader)  # collected by now: nobody is signalled
 
 
 def test_the_factories_keep_the_invariants(alice: User) -> None:

@@ -22,7 +22,7 @@ import requests
 
 from portal.busybox import busybox_tar
 from portal.demo.engine import drop_rules
-from tests.rigs.processes import processes_naming, tail_of, terminate, wait_until
+from tests.rigs.processes import Guard, processes_naming, tail_of, terminate, wait_until
 
 BUSYBOX = "dockyard-test/busybox:latest"
 WITH_ENTRYPOINT = "dockyard-test/entrypoint:latest"
@@ -63,6 +63,7 @@ class Engine:
         self.extra = extra
         self._pool = next(self._pools)
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
         self._bin = self.root / "bin"
         self.hook = self._bin / "nvidia-container-runtime-hook"
         self._bin.mkdir()
@@ -96,6 +97,7 @@ class Engine:
                 self._command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
                 env={**os.environ, "PATH": f"{self._bin}:{os.environ['PATH']}", "DOCKER_RAMDISK": ""},
             )  # fmt: skip
+        self._guard = Guard(self._process, signal.SIGTERM)
         wait_until(self._answers, f"dockerd at {self.root}", seconds=60)
 
     def _command(self) -> list[str]:
@@ -121,16 +123,18 @@ class Engine:
 
     def stop(self) -> None:
         """SIGTERM, as a package upgrade does: without live-restore it stops the containers first."""
-        if self._process is not None:
+        if self._process is not None and self._guard is not None:
+            self._guard.release()
             terminate(self._process, seconds=30)
-            self._process = None
+            self._process = self._guard = None
 
     def kill(self) -> None:
         """SIGKILL. containerd goes with it; the containers' shims and processes stay, as after a crash."""
-        if self._process is not None:
+        if self._process is not None and self._guard is not None:
+            self._guard.release()
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
-            self._process = None
+            self._process = self._guard = None
             self._forget_containerd()
 
     def _forget_containerd(self) -> None:

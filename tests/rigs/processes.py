@@ -35,17 +35,6 @@ def wait_until(fact: Callable[[], T], what: str, *, seconds: float = 60, every: 
         time.sleep(every)
 
 
-def terminate(process: "subprocess.Popen[bytes]", *, seconds: float = 15) -> int:
-    """SIGTERM, and SIGKILL for one that does not go; return its status."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-    return process.wait()
-
-
 def run_command(command: Sequence[str], env: Mapping[str, str]) -> int:
     """Run a command to its end and return its status; whatever asks this process to end, asks the command."""
     process = subprocess.Popen(command, env=env)
@@ -54,11 +43,53 @@ def run_command(command: Sequence[str], env: Mapping[str, str]) -> int:
     return process.wait()
 
 
+def has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether a child has ended. It is not collected, so that its number stays its own, and its group's."""
+    if process.returncode is not None:
+        return True
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def end(process: "subprocess.Popen[bytes]", *, seconds: float = 15) -> None:
+    """SIGTERM, and SIGKILL for one that does not go. It is not collected."""
+    if has_ended(process):
+        return
+    process.terminate()
+    try:
+        wait_until(lambda: has_ended(process), "its end", seconds=seconds)
+    except TimeoutError:
+        process.kill()
+
+
+def terminate(process: "subprocess.Popen[bytes]", *, seconds: float = 15) -> int:
+    """End it and return its status."""
+    end(process, seconds=seconds)
+    return process.wait()
+
+
 def kill_group(process: "subprocess.Popen[bytes]") -> None:
-    """SIGKILL a process that leads its own group, with everything in the group."""
-    with contextlib.suppress(ProcessLookupError):
+    """SIGKILL a process that leads its own group, with everything in the group, unless it was collected before."""
+    if process.returncode is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+class Guard:
+    """Ends the group of a process once we are gone, however we went: a pipe from us to a watching shell closes.
+
+    A child's `PR_SET_PDEATHSIG` would follow the thread that started it, which may end long before.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", number: signal.Signals = signal.SIGKILL) -> None:
+        self._watcher = subprocess.Popen(
+            ["sh", "-c", 'read -r _; kill -s "$0" -- "-$1"', number.name.removeprefix("SIG"), str(process.pid)],
+            stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+
+    def release(self) -> None:
+        """Before the process is collected, and its number is another's."""
+        self._watcher.kill()
+        self._watcher.communicate()
 
 
 def processes_naming(text: str) -> list[int]:

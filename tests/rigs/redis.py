@@ -12,7 +12,7 @@ from pathlib import Path
 
 import redis
 
-from tests.rigs.processes import free_port, run_command, tail_of, terminate, wait_until
+from tests.rigs.processes import Guard, free_port, run_command, tail_of, terminate, wait_until
 
 
 class RedisServer:
@@ -25,6 +25,7 @@ class RedisServer:
         self.root = Path(tempfile.mkdtemp(prefix="dky-redis-"))
         self.log = self.root / "redis.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
 
     def start(self) -> None:
         command = [
@@ -33,6 +34,7 @@ class RedisServer:
         ]  # fmt: skip
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        self._guard = Guard(self._process)
         wait_until(self._answers, "redis-server", seconds=15, every=0.01)
 
     def _answers(self) -> bool:
@@ -43,9 +45,10 @@ class RedisServer:
         return False
 
     def stop(self) -> None:
-        if self._process is not None:
+        if self._process is not None and self._guard is not None:
+            self._guard.release()
             terminate(self._process)
-            self._process = None
+            self._process = self._guard = None
 
     def restart(self) -> None:
         """Stop and start: everything it held is gone."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import httpx
 
-from tests.rigs.processes import free_port, kill_group, tail_of, terminate, wait_until
+from tests.rigs.processes import Guard, end, free_port, has_ended, kill_group, tail_of, wait_until
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
@@ -43,6 +43,7 @@ class Stack:
         self.logs = self.data / "stack-logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._guards: dict[str, Guard] = {}
         self._node_env: dict[str, dict[str, str]] = {}
         self._thread = ThreadPoolExecutor(1)
 
@@ -86,11 +87,19 @@ class Stack:
         """Start a role's process; it may not be ready yet."""
         if self.is_running(role):
             return
+        self._collect(role)
         with (self.logs / f"{role.replace(':', '-')}.log").open("ab") as log:
             self._processes[role] = subprocess.Popen(
                 self._command(role), cwd=BASE_DIR, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                 start_new_session=True, env={**self.env, **self._node_env.get(role, {}), **env},
             )  # fmt: skip
+        self._guards[role] = Guard(self._processes[role], signal.SIGTERM)
+
+    def _collect(self, role: str) -> int:
+        """The exit status of a role that has ended; its number may be another's from now on. 0 when it never ran."""
+        if role in self._guards:
+            self._guards.pop(role).release()
+        return self._processes[role].wait() if role in self._processes else 0
 
     def _command(self, role: str) -> list[str]:
         if role == "web":
@@ -107,7 +116,7 @@ class Stack:
 
     def _alive(self, role: str) -> bool:
         if not self.is_running(role):
-            raise RuntimeError(f"{role} ended with {self._processes[role].returncode}: {self.log_of(role)}")
+            raise RuntimeError(f"{role} ended with {self._collect(role)}: {self.log_of(role)}")
         return True
 
     def _web_ready(self) -> bool:
@@ -127,7 +136,7 @@ class Stack:
                                     Node.objects.filter(name=name)))  # fmt: skip
 
     def is_running(self, role: str) -> bool:
-        return role in self._processes and self._processes[role].poll() is None
+        return role in self._processes and not has_ended(self._processes[role])
 
     def pid(self, role: str) -> int:
         return self._processes[role].pid
@@ -140,15 +149,17 @@ class Stack:
     def kill(self, role: str) -> None:
         """SIGKILL the role's main process alone."""
         self._processes[role].send_signal(signal.SIGKILL)
-        self._processes[role].wait()
+        wait_until(lambda: not self.is_running(role), f"{role} killed", every=0.005)
 
     def kill_group(self, role: str) -> None:
         """SIGKILL the role with everything it has started, as when its host loses power."""
         kill_group(self._processes[role])
+        self._collect(role)
 
     def stop(self, role: str) -> int:
         """SIGTERM; return the exit status."""
-        return terminate(self._processes[role])
+        end(self._processes[role])
+        return self._collect(role)
 
     def restart(self, role: str, **env: str) -> None:
         """Stop a role if it runs, start it with its environment changed by `env`, wait until it is ready."""
@@ -159,9 +170,10 @@ class Stack:
 
     def stop_all(self) -> None:
         """Stop every role, the last started first, and leave no process behind."""
-        for process in reversed(self._processes.values()):
-            terminate(process)
+        for role, process in reversed(self._processes.items()):
+            end(process)
             kill_group(process)
+            self._collect(role)
         self._processes.clear()
 
     def close(self) -> None:
