@@ -178,17 +178,21 @@ def events(request: HttpRequest, job_id: int) -> dict[str, list[dict[str, Any]]]
 # --- act ---
 
 
-def _controlled(request: HttpRequest, job_id: int) -> Job:
+def _controlled(request: HttpRequest, job_id: int, may: Callable[[Any, Job], bool] = can_control) -> Job:
     """The job, for one who may act on it. Raises Refused, or Http404 for strangers."""
     job = get_job(request.user, job_id)
-    if not can_control(request.user, job):
+    if not may(request.user, job):
         sentence = _("Only its owner, a lead of its team or an administrator may do this.")
         raise refuse("NOT_YOURS", sentence, status=403)
     return job
 
 
-def _act(request: HttpRequest, job_id: int, verb: Callable[[Job, Any], bool]) -> dict[str, Any]:
-    job = _controlled(request, job_id)
+def act(
+    request: HttpRequest, job_id: int, verb: Callable[[Job, Any], bool], *,
+    may: Callable[[Any, Job], bool] = can_control,
+) -> dict[str, Any]:  # fmt: skip
+    """Do it, and tell whether anything changed. Raises Refused, or Http404 for strangers."""
+    job = _controlled(request, job_id, may)
     try:
         changed = verb(job, request.user)
     except SubmitRefused as error:
@@ -199,19 +203,19 @@ def _act(request: HttpRequest, job_id: int, verb: Callable[[Job, Any], bool]) ->
 @router.post("/jobs/{int:job_id}/cancel", auth=MAY_WRITE, response={200: Changed, 403: Errors, 404: Errors})
 def cancel(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Stop the job, or take it out of the queue. Harmless when it has ended."""
-    return _act(request, job_id, control.cancel)
+    return act(request, job_id, control.cancel)
 
 
 @router.post("/jobs/{int:job_id}/hold", auth=MAY_WRITE, response={200: Changed, 403: Errors, 404: Errors})
 def hold(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Keep a waiting job from starting."""
-    return _act(request, job_id, control.hold)
+    return act(request, job_id, control.hold)
 
 
 @router.post("/jobs/{int:job_id}/release", auth=MAY_WRITE, response={200: Changed, 403: Errors, 404: Errors})
 def release(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Lift one's own hold."""
-    return _act(request, job_id, control.release)
+    return act(request, job_id, control.release)
 
 
 class MoveIn(Strict):
@@ -222,7 +226,7 @@ class MoveIn(Strict):
 def move(request: HttpRequest, job_id: int, body: MoveIn | None = None) -> dict[str, Any]:
     """Stop a running job and start it again at once on other GPUs, or with another number of them."""
     gpus = body.gpus if body else None
-    return _act(request, job_id, lambda job, user: rebind(job, user, gpus=gpus))
+    return act(request, job_id, lambda job, user: rebind(job, user, gpus=gpus))
 
 
 class AmendIn(Strict):
@@ -235,7 +239,7 @@ def amend_job(request: HttpRequest, job_id: int, body: AmendIn | None = None) ->
     """Lower what a waiting job asks for; it keeps its place."""
     asked = body or AmendIn.model_validate({})
     limit = None if asked.limit is None else seconds_of(asked.limit, "limit")
-    return _act(request, job_id, lambda job, user: amend(job, user, gpus=asked.gpus, limit_seconds=limit))
+    return act(request, job_id, lambda job, user: amend(job, user, gpus=asked.gpus, limit_seconds=limit))
 
 
 class ExtendIn(Strict):
@@ -335,7 +339,8 @@ def _entry(entry: Entry, user: Any) -> dict[str, Any]:
         "mine": entry.mine, "gpus": job.gpus, "gpu_model": job.gpu_model, "millicpus": job.millicpus,
         "memory_mib": job.memory_mib, "limit_seconds": job.limit_seconds,
         "priority": Priority(job.priority).name.lower(), "queued_at": iso(job.queued_at),
-        "start_after": iso(job.start_after), **(seen if entry.visible else dict.fromkeys(seen)),
+        "start_after": iso(job.start_after), "pinned": job.pinned, "earliest": iso(job.expected_earliest),
+        "latest": iso(job.expected_latest), **(seen if entry.visible else dict.fromkeys(seen)),
     }  # fmt: skip
 
 

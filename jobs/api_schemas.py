@@ -67,6 +67,7 @@ class JobRow(Schema):
     held_by_admin: bool
     wish: str
     requeues: int
+    pinned: bool
     created_at: str
     queued_at: str
     start_after: str | None
@@ -179,6 +180,9 @@ class QueueEntry(Schema):
     priority: str
     queued_at: str
     start_after: str | None
+    pinned: bool
+    earliest: str | None = Field(description="Expected start; null: nobody can say")
+    latest: str | None
 
 
 class QueueOut(Schema):

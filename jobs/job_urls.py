@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from jobs import job_views
+from jobs import job_views, queue_views
 
 urlpatterns = [
     path("", job_views.page, name="job"),
@@ -17,5 +17,9 @@ urlpatterns = [
     path("move/", job_views.move, name="job_move"),
     path("extend/", job_views.extend, name="job_extend"),
     path("amend/", job_views.amend, name="job_amend"),
+    path("pin/", queue_views.pin, name="job_pin"),
+    path("unpin/", queue_views.unpin, name="job_unpin"),
+    path("priority/", queue_views.priority, name="job_priority"),
+    path("reorder/", queue_views.move, name="job_reorder"),
     path("resubmit/", job_views.resubmit, name="job_resubmit"),
 ]

@@ -105,19 +105,19 @@ def file(request: HttpRequest, pk: int, relpath: str) -> StreamingHttpResponse:
 @require_POST
 @login_required
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
-    return _act(request, pk, control.cancel, _("There was nothing left to cancel."))
+    return act(request, pk, control.cancel, _("There was nothing left to cancel."))
 
 
 @require_POST
 @login_required
 def hold(request: HttpRequest, pk: int) -> HttpResponse:
-    return _act(request, pk, control.hold, _("Only a waiting job can be put on hold."))
+    return act(request, pk, control.hold, _("Only a waiting job can be put on hold."))
 
 
 @require_POST
 @login_required
 def release(request: HttpRequest, pk: int) -> HttpResponse:
-    return _act(request, pk, control.release, _("There was no hold of yours to release."))
+    return act(request, pk, control.release, _("There was no hold of yours to release."))
 
 
 @require_POST
@@ -126,9 +126,9 @@ def move(request: HttpRequest, pk: int) -> HttpResponse:
     """To other GPUs, or an elastic job to another number of them."""
 
     def verb(job: Job, user: Any) -> bool:
-        return rebind(job, user, gpus=_asked(request, "gpus"))
+        return rebind(job, user, gpus=asked(request, "gpus"))
 
-    return _act(request, pk, verb, _("It is not running, or is being stopped already."))
+    return act(request, pk, verb, _("It is not running, or is being stopped already."))
 
 
 @require_POST
@@ -142,7 +142,7 @@ def extend(request: HttpRequest, pk: int) -> HttpResponse:
         (messages.success if found.granted else messages.warning)(request, said)
         return True
 
-    return _act(request, pk, verb, "")
+    return act(request, pk, verb, "")
 
 
 @require_POST
@@ -151,9 +151,9 @@ def amend(request: HttpRequest, pk: int) -> HttpResponse:
     """Less than it asked for, while it waits."""
 
     def verb(job: Job, user: Any) -> bool:
-        return lower(job, user, gpus=_asked(request, "gpus"), limit_seconds=_asked(request, "limit_seconds"))
+        return lower(job, user, gpus=asked(request, "gpus"), limit_seconds=asked(request, "limit_seconds"))
 
-    return _act(request, pk, verb, _("Nothing changed: it asks for that already, or it no longer waits."))
+    return act(request, pk, verb, _("Nothing changed: it asks for that already, or it no longer waits."))
 
 
 @require_POST
@@ -175,9 +175,13 @@ def resubmit(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect(again)
 
 
-def _act(request: HttpRequest, pk: int, verb: Callable[[Job, Any], bool], nothing: str) -> HttpResponse:
+def act(
+    request: HttpRequest, pk: int, verb: Callable[[Job, Any], bool], nothing: str, *,
+    may: Callable[[Any, Job], bool] = can_control,
+) -> HttpResponse:  # fmt: skip
+    """Do it and go back to the job's page, which says what was refused, or `nothing` where nothing changed."""
     job = get_job(request.user, pk)
-    if not can_control(request.user, job):  # a colleague sees the job, and learns that it is not theirs to steer
+    if not may(request.user, job):  # a colleague sees the job, and learns that it is not theirs to steer
         messages.error(request, _("Only its owner, a lead of its team or an administrator may do this."))
         return redirect(job)
     try:
@@ -189,7 +193,7 @@ def _act(request: HttpRequest, pk: int, verb: Callable[[Job, Any], bool], nothin
     return redirect(job)
 
 
-def _asked(request: HttpRequest, name: str) -> int | None:
+def asked(request: HttpRequest, name: str) -> int | None:
     """A whole number that was posted; None for none. Raises Refused for what is no number of GPUs or seconds."""
     text = request.POST.get(name, "").strip()
     if not text:

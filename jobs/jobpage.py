@@ -7,8 +7,10 @@ from urllib.parse import quote
 from django.utils.translation import gettext as _
 
 from jobs import wording, workspace
+from jobs.access import can_control
 from jobs.models import Job, JobEvent, Run
 from jobs.readings import job_gpus_now
+from jobs.reorder import priorities
 from jobs.status import current_run, elapsed_share, status
 
 MOST_EVENTS = 300
@@ -25,6 +27,7 @@ def context(job: Job, reader: Any) -> dict[str, Any]:
         "mounts": list(job.mounts.all()), "facts": _facts(run), "granted": _granted(run, said),
         "gpus": shown_gpus(said["gpus_granted"], now), "container": _container(now),
         "submission": uuid.uuid4(), "page_data": {**_page_data(job, said), "gpus_now": now},
+        "priorities": priorities(job, reader) if can_control(reader, job) else [],
     }  # fmt: skip
 
 

@@ -44,6 +44,16 @@ def reprioritise(job: Job, actor: Any, priority: int) -> bool:
     return _change(job, actor, "REPRIORITISED", {"priority": priority}, old=job.priority, new=priority)
 
 
+def priorities(job: Job, actor: Any) -> list[Priority]:
+    """Those that the actor may give the job: none once it no longer waits."""
+    if job.state not in WAITING:
+        return []
+    limits = (usage.user_limits([job.owner])[job.owner_id], usage.team_limits([job.team])[job.team_id])
+    ceilings = [limit.priority for limit in limits if limit.priority is not None]
+    most = max(Priority.values) if actor.is_staff else min(ceilings, default=max(Priority.values))
+    return [level for level in Priority if level <= most]
+
+
 def _change(job: Job, actor: Any, event: str, changes: dict[str, Any], **told: Any) -> bool:
     ((name, value),) = changes.items()
     with transaction.atomic():

@@ -9,7 +9,7 @@ from typing import Any
 from django.utils import timezone
 
 from jobs import board, estimates, logstore, wording
-from jobs.access import can_control
+from jobs.access import can_control, can_pin
 from jobs.looks import cannot_start, state_look
 from jobs.models import AllocationSlot, Job, Run
 from jobs.states import ENDED, LIVE, WAITING, JobState, RunState
@@ -79,7 +79,7 @@ def _now(job: Job, run: Run | None, reader: Any) -> dict[str, Any]:
         "headline": wording.headline(job, run, reader=reader.username),
         "reasons": _reasons(job, reader) if job.state in WAITING else [], "cannot_start": cannot_start(job),
         "suggestion": advice.text if advice else "", "changes": advice.changes if advice else {},
-        "held_by_user": job.held_by_user, "held_by_admin": job.held_by_admin,
+        "pinned": job.pinned, "held_by_user": job.held_by_user, "held_by_admin": job.held_by_admin,
         "wish": run.wish if run and job.state in LIVE else "", "requeues": job.requeues,
     }  # fmt: skip
 
@@ -143,6 +143,8 @@ def actions(job: Job, reader: Any, run: Run | None = None) -> dict[str, bool]:
         "release": may and job.state == JobState.HELD and own_hold,
         "move": may and job.state in (JobState.STARTING, JobState.RUNNING) and job.gpus > 0 and not (run and run.wish),
         "extend": may and job.state == JobState.RUNNING and bool(run and run.deadline and not run.wish),
+        "pin": can_pin(reader) and job.state in WAITING and not job.pinned,
+        "unpin": can_pin(reader) and job.state in WAITING and job.pinned,
         "clone": True,
         "resubmit": job.state in ENDED and reader.pk == job.owner_id,
     }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-from jobs import views
+from jobs import queue_views, views
 
 urlpatterns = [
     path("", views.dashboard, name="dashboard"),
@@ -10,6 +10,7 @@ urlpatterns = [
     path("jobs/new/", views.new_job, name="job_new"),
     path("jobs/preview/", views.preview_job, name="job_preview"),
     path("jobs/<int:pk>/", include("jobs.job_urls")),
-    path("queue/", views.queue, name="queue"),
+    path("queue/", queue_views.queue, name="queue"),
+    path("fairshare/", queue_views.fair_share, name="fair_share"),
     path("history/", views.history, name="history"),
 ]

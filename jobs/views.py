@@ -17,7 +17,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from jobs import formhelp, paging, wording
 from jobs.access import get_job, visible_jobs
-from jobs.board import Board, board, in_full, places
+from jobs.board import in_full, places
 from jobs.dashboard import dashboard_of
 from jobs.forms import LINKABLE, MAY_BE_ANY, JobForm
 from jobs.history import gpu_seconds, with_allocations
@@ -45,7 +45,7 @@ def signed_in(view: View) -> View:
     return guarded
 
 
-def _page(request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
+def render_page(request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
     """The page `jobs/<name>.html`, or for htmx only its part `jobs/_<name>.html`."""
     part = f"jobs/_{name}.html"
     return render(request, part if request.htmx else f"jobs/{name}.html", {**context, "part": part})  # type: ignore[attr-defined]
@@ -140,7 +140,7 @@ def _numbers_wrong(form: JobForm) -> list[tuple[str, str]]:
 @signed_in
 @require_GET
 def dashboard(request: HttpRequest) -> HttpResponseBase:
-    return _page(request, "dashboard", dashboard_of(request.user))
+    return render_page(request, "dashboard", dashboard_of(request.user))
 
 
 @signed_in
@@ -168,22 +168,13 @@ def history(request: HttpRequest) -> HttpResponseBase:
 def _listed(request: HttpRequest, name: str, found: Any, filters: paging.Filters, **more: Any) -> HttpResponse:
     rows, cursor = paging.page(found, filters)
     standing, total = places([job.pk for job in rows]) if name == "list" else ({}, 0)
-    return _page(request, name, {
+    return render_page(request, name, {
         "jobs": rows, "filters": filters, "chips": paging.chips(filters), "standing": standing, "queued": total,
         "next": filters.address(after=cursor) if cursor else "", "first": filters.address() if filters.after else "",
         "teams": Team.objects.all() if request.user.is_staff else Team.objects.filter(memberships__user=request.user),  # type: ignore[misc]
         "here": request.get_full_path(), "narrowed": bool(filters.groups or filters.q or filters.reason
                                                            or filters.since or filters.until), **more,
     })  # fmt: skip
-
-
-@signed_in
-@require_GET
-def queue(request: HttpRequest) -> HttpResponseBase:
-    """Everybody's waiting jobs in the scheduler's order, each with all its reasons."""
-    after = request.GET.get("after", "")
-    shown: Board = board(request.user, after=int(after) if after.isdecimal() and len(after) < 9 else 0)
-    return _page(request, "queue", {"board": shown, "here": request.get_full_path()})
 
 
 class _Echo:

@@ -20,7 +20,9 @@ from tests import factories
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
 PATHS = ["", "status.json", "charts.json", "log", "log/download", "files/a.txt", "?part=head", "?part=files"]
-POSTS = ["cancel/", "hold/", "release/", "move/", "extend/", "amend/", "resubmit/"]
+POSTS = [
+    "cancel/", "hold/", "release/", "move/", "extend/", "amend/", "pin/", "unpin/", "priority/", "reorder/", "resubmit/",
+]  # fmt: skip
 
 
 @pytest.fixture

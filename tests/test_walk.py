@@ -40,7 +40,8 @@ SECRETS = (
 # --- the tables ---
 
 # Rules: public — anybody; person — whoever is logged in; see — whoever may see the job; act — whoever may control it;
-# own — the owner of the thing alone; staff — staff alone; gone — nobody: the address is there but answers 404.
+# pin — staff, and whoever else sees the job is told; own — the owner of the thing alone; staff — staff alone;
+# gone — nobody: the address is there but answers 404.
 WEB: dict[str, dict[str, str]] = {
     "": {"GET": "person"},
     "jobs/": {"GET": "person"},
@@ -58,8 +59,13 @@ WEB: dict[str, dict[str, str]] = {
     "jobs/<int:pk>/move/": {"POST": "act"},
     "jobs/<int:pk>/extend/": {"POST": "act"},
     "jobs/<int:pk>/amend/": {"POST": "act"},
+    "jobs/<int:pk>/pin/": {"POST": "pin"},
+    "jobs/<int:pk>/unpin/": {"POST": "pin"},
+    "jobs/<int:pk>/priority/": {"POST": "act"},
+    "jobs/<int:pk>/reorder/": {"POST": "act"},
     "jobs/<int:pk>/resubmit/": {"POST": "see"},
     "queue/": {"GET": "person"},
+    "fairshare/": {"GET": "person"},
     "history/": {"GET": "person"},
     "gpus/": {"GET": "person"},
     "gpus/now.json": {"GET": "person"},
@@ -76,6 +82,7 @@ WEB: dict[str, dict[str, str]] = {
     "api/login": {"POST": "public", "DELETE": "person"},
     "api/gpus": {"GET": "person"},
     "api/queue": {"GET": "person"},
+    "api/fairshare": {"GET": "person"},
     "api/quota": {"GET": "person"},
     "api/jobs": {"GET": "person", "POST": "person"},
     "api/jobs/preview": {"POST": "person"},
@@ -91,6 +98,10 @@ WEB: dict[str, dict[str, str]] = {
     "api/jobs/<int:job_id>/move": {"POST": "act"},
     "api/jobs/<int:job_id>/extend": {"POST": "act"},
     "api/jobs/<int:job_id>/amend": {"POST": "act"},
+    "api/jobs/<int:job_id>/pin": {"POST": "pin"},
+    "api/jobs/<int:job_id>/unpin": {"POST": "pin"},
+    "api/jobs/<int:job_id>/priority": {"POST": "act"},
+    "api/jobs/<int:job_id>/reorder": {"POST": "act"},
 }
 # Of other people's code: nothing of a job is there, and whole trees have one rule.
 TREES = {"admin/": "staff", "accounts/": "account", "media/": "gone"}
@@ -103,6 +114,7 @@ PASSES = {
     "person": {"stranger", "mate", "owner", "staff"},
     "see": {"mate", "owner", "staff"},
     "act": {"owner", "staff"},
+    "pin": {"staff"},
     "own": {"owner"},
     "gone": set(),
 }
@@ -200,7 +212,7 @@ def expected(rule: str, who: str, path: str) -> set[str]:
         return {"missing"}
     if who == "anonymous":
         return {"login"}
-    if rule == "act" and who == "mate":  # who sees the job, is told; the page says it on the job's page
+    if rule in ("act", "pin") and who in ("mate", "owner"):  # who sees the job, is told
         return {"forbidden"} if path.startswith("/api/") else {"ok"}
     return {"missing"}
 

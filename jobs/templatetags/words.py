@@ -18,6 +18,7 @@ register.filter("cpus_words", wording.cpus)
 register.filter("gpus_words", wording.gpus)
 register.filter("priority_label", wording.priority_label)
 register.filter("run_of", latest_run)
+register.filter("gpu_hours_words", wording.gpu_hours)
 
 
 def _reader(context: Context) -> str | None:
@@ -67,6 +68,30 @@ def place(position: int | None, total: int) -> str:
 def expected(job: Job) -> str:
     """When a waiting job should start, as a range; "" when nobody can say."""
     return wording.expected_start(job.expected_earliest, job.expected_latest)
+
+
+@register.filter
+def gpus_asked(job: Job) -> str:
+    """A share of a GPU in words."""
+    return wording.gpu_share(job.gpu_milli)
+
+
+@register.filter
+def percent(part: float) -> str:
+    """0.254 as "25 %"."""
+    return f"{100 * part:.0f} %"
+
+
+@register.filter
+def percent_number(part: float) -> int:
+    """For a width of a hundred."""
+    return round(100 * part)
+
+
+@register.filter
+def mark_at(part: float) -> str:
+    """Where a mark 0.8 wide stands on a bar of a hundred."""
+    return f"{min(100 * part, 99.2):.1f}"
 
 
 @register.filter

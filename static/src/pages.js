@@ -1,6 +1,7 @@
 // The form and the lists: what makes them quicker to use. All of them work without this file.
 import "./styles/pages.css";
 import { startDraft } from "./drafts.js";
+import { isDragging, startReorder } from "./reorder.js";
 
 document.documentElement.classList.add("js");
 document.cookie = `dockyard_zone=${Intl.DateTimeFormat().resolvedOptions().timeZone};path=/;max-age=31536000;samesite=lax`;
@@ -18,7 +19,7 @@ function openRow(event) {
 function keepPlace(event) {
   const list = event.detail.target;
   if (!list?.matches?.("[data-live-list]")) return;
-  if (list.shown === event.detail.serverResponse) {
+  if (list.shown === event.detail.serverResponse || isDragging()) {
     event.detail.shouldSwap = false;
     return;
   }
@@ -99,6 +100,7 @@ function once(event) {
 }
 
 export function startPages() {
+  startReorder();
   document.addEventListener("click", openRow);
   document.addEventListener("submit", once);
   document.addEventListener("htmx:beforeSwap", keepPlace);
