@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from gpus.admin import NodeAdmin
 from gpus.models import Node
-from jobs import wording
+from jobs import mounts, wording
 from jobs.adminforms import NodeForm, QuotaForm, QuotaSizesForm, RegistryLoginForm
 from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Quota, RegistryLogin, Run, Team
 from jobs.queues import wake_scheduler
@@ -130,13 +130,12 @@ def mount_problem(source: str) -> str | None:
 
     Links are followed first where the path exists on this machine; each host looks again before every start.
     """
-    if not os.path.isabs(source) or ":" in source or "\0" in source:
+    if not mounts.is_plain(source):
         return gettext("Give an absolute path without a colon.")
     real = os.path.realpath(source)
     if os.path.basename(real) in ("docker.sock", "containerd.sock", "podman.sock") or os.path.isfile(real):
         return gettext("Only directories can be mounted, and never the socket of an engine.")
-    roots = [os.path.realpath(root) for root in settings.MOUNT_ROOTS]
-    if not any(real != "/" and root != "/" and os.path.commonpath([real, root]) == root for root in roots):
+    if not mounts.is_inside_roots(real):
         return gettext("This leads to %(real)s, outside the roots that are allowed (%(roots)s).") % {
             "real": real, "roots": ", ".join(settings.MOUNT_ROOTS)
         }  # fmt: skip

@@ -21,7 +21,6 @@ from gpus.sample import run_sampler
 from jobs import claims, containers, firewall
 from jobs import finish as finishing
 from jobs.follow import Follower
-from jobs.launch import forget_lock
 from jobs.pull import Pulls
 from jobs.reconcile import reconcile
 from jobs.stop import end_grace, enforce_time_limits, kill, stop
@@ -113,7 +112,6 @@ class Agent:
 
     def _finish(self, run_id: int) -> None:
         if finishing.finish(run_id, self.follower, engine_gap=lambda: self.engine_gap):
-            forget_lock(run_id)
             self.sample_now.set()
 
     def _stop_run(self, run_id: int) -> None:

@@ -23,9 +23,8 @@ import requests
 from django.conf import settings
 from docker.tls import TLSConfig
 
-LABEL = "dockyard.installation"
-LABEL_JOB = "dockyard.job"
-LABEL_RUN = "dockyard.run"
+from jobs.containerspec import LABEL, LABEL_RUN
+
 QUICK = 10.0  # seconds for what an engine answers at once or not at all
 
 _local = threading.local()

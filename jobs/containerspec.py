@@ -15,6 +15,7 @@ LOG_MARGIN_BYTES = 16 << 20
 # On the signal to stop, which goes to the whole process group, a plain shell dies at once, and with it every child
 # that was about to save its work. This one lets its children finish first; a script's own trap takes its place.
 SHELL_PRELUDE = "trap 'wait; exit {code}' {name}; "
+LABEL, LABEL_JOB, LABEL_RUN = "dockyard.installation", "dockyard.job", "dockyard.run"
 SIGNALS = {"SIGTERM": 15, "SIGINT": 2, "SIGHUP": 1, "SIGUSR1": 10, "SIGUSR2": 12}  # what a job may be stopped by
 # Of what an NVIDIA image sets, only the driver versions it needs may stay.
 KEPT_IMAGE_PREFIX = "NVIDIA_REQUIRE_"
@@ -81,9 +82,9 @@ def build(facts: RunFacts) -> dict[str, Any]:
         "WorkingDir": _working_dir(facts),
         "Hostname": f"job-{facts.job}",
         "Labels": {
-            "dockyard.installation": facts.installation,
-            "dockyard.job": str(facts.job),
-            "dockyard.run": str(facts.run),
+            LABEL: facts.installation,
+            LABEL_JOB: str(facts.job),
+            LABEL_RUN: str(facts.run),
             "dockyard.attempt": str(facts.attempt),
         },
         "AttachStdout": False,

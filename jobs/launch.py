@@ -81,9 +81,11 @@ def lock(run_id: int) -> Iterator[bool]:
         os.close(fd)
 
 
-def forget_lock(run_id: int) -> None:
-    """Remove the lock file of a run that has ended."""
-    (settings.SPOOL_DIR / "locks" / f"{run_id}").unlink(missing_ok=True)
+def forget_locks() -> None:
+    """Remove the lock files of runs that have ended: nobody takes one of them any more."""
+    files = {int(path.name): path for path in (settings.SPOOL_DIR / "locks").glob("*")}
+    for run_id in Run.objects.filter(pk__in=files, state=RunState.ENDED).values_list("pk", flat=True):
+        files[run_id].unlink(missing_ok=True)
 
 
 def _enter_starting(run: Run) -> bool:
@@ -160,9 +162,7 @@ def _create(run: Run) -> str | None:
         return containers.create(run.container_name, config)
     except AllocationEmpty as error:
         raise CannotStart(EndReason.CREATE_FAILED, f"ALLOCATION_EMPTY: {error}") from error
-    except (mounts.Refused, OSError) as error:
-        raise CannotStart(EndReason.CREATE_FAILED, str(error)) from error
-    except secretbox.Unreadable as error:
+    except (mounts.Refused, secretbox.Unreadable, OSError) as error:
         raise CannotStart(EndReason.CREATE_FAILED, str(error)) from error
     except containers.EngineRefused as error:
         raise CannotStart(_why_no_create(error), str(error)) from error

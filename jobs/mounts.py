@@ -34,12 +34,20 @@ def resolve(source: str, name: str) -> str:
 
 def problem_of(source: str) -> str | None:
     """What is wrong with a path as a mount, as the end of a sentence; None when nothing is."""
-    if not os.path.isabs(source) or ":" in source or "\0" in source:
+    if not is_plain(source):
         return "must be an absolute path without a colon"
     real = os.path.realpath(source)
-    roots = [os.path.realpath(root) for root in settings.MOUNT_ROOTS]
-    if not any(real != "/" and os.path.commonpath([real, root]) == root for root in roots if root != "/"):
+    if not is_inside_roots(real):
         return "leads outside the allowed roots (MOUNT_ROOTS)"
-    if not os.path.isdir(real):
-        return "is not a directory on this host"
-    return None
+    return None if os.path.isdir(real) else "is not a directory on this host"
+
+
+def is_plain(source: str) -> bool:
+    """Whether a path can be told to the engine: absolute, and without what it takes for a separator."""
+    return os.path.isabs(source) and ":" not in source and "\0" not in source
+
+
+def is_inside_roots(real: str) -> bool:
+    """Whether a path without links lies at or below one of MOUNT_ROOTS; "/" is no root."""
+    roots = [os.path.realpath(root) for root in settings.MOUNT_ROOTS]
+    return any(os.path.commonpath([real, root]) == root for root in roots if root != "/")

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from jobs import containers
 from jobs.finish import LogKeeper
-from jobs.launch import PULLING, forget_lock, give_up, lock
+from jobs.launch import PULLING, forget_locks, give_up, lock
 from jobs.models import Run
 from jobs.queues import send_launch
 from jobs.states import RunState
@@ -45,6 +45,7 @@ def reconcile(follower: Follower, finish: Callable[[int], None]) -> None:
     for run_id, container in found.items():
         if run_id not in runs:
             _reconcile_stray(run_id, container, follower)
+    forget_locks()
 
 
 def _reconcile_run(
@@ -98,4 +99,3 @@ def _reconcile_stray(run_id: int, container: containers.Container, follower: Fol
     follower.finish(run_id, container.id, timeout=settings.ENGINE_TIMEOUT)  # of a host that was lost and came back
     containers.remove(container.id)
     follower.discard(run_id)
-    forget_lock(run_id)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,6 +19,7 @@ from django.core.files.storage import storages
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from jobs import containers, firewall
 from portal import live
@@ -37,9 +38,6 @@ class Finding:
     verdict: Verdict
     seen: str
     remedy: str = ""
-
-
-Probe = Callable[[], Iterator[Finding]]
 
 
 def examine() -> Iterator[Finding]:
@@ -159,10 +157,10 @@ def _cdi(name: str, engine: containers.Engine) -> Iterator[Finding]:
 
 
 REMEDIES = {
-    "no_library": "Install the NVIDIA driver.",
-    "no_driver": "Load the driver: modprobe nvidia, or reboot.",
-    "no_gpu": "Check that the GPU shows up in lspci.",
-    "driver_mismatch": "Reboot: the driver was updated while it was loaded.",
+    "no_library": gettext_lazy("Install the NVIDIA driver."),
+    "no_driver": gettext_lazy("Load the driver: modprobe nvidia, or reboot."),
+    "no_gpu": gettext_lazy("Check that the GPU shows up in lspci."),
+    "driver_mismatch": gettext_lazy("Reboot: the driver was updated while it was loaded."),
 }
 _READ = "import sys; from gpus import nvml; r = nvml.read_host('doctor'); print(r.status, len(r.gpus), r.message)"
 
@@ -179,7 +177,7 @@ def _nvml() -> Iterator[Finding]:
     if status == "ok":
         yield _ok(name, _("%(count)s GPUs") % {"count": count})
     else:
-        remedy = REMEDIES.get(status, "nvidia-smi")
+        remedy = str(REMEDIES.get(status, "nvidia-smi"))
         yield Finding(name=name, verdict="fail", seen=message.strip() or said[:200], remedy=remedy)
 
 

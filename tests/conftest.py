@@ -90,13 +90,6 @@ def _clean_engine(request: pytest.FixtureRequest) -> Iterator[None]:
         running.remove_containers()
 
 
-@pytest.fixture
-def second_engine() -> Iterator[engine_rig.Engine]:
-    """A second host's engine, for one test."""
-    with engine_rig.running_engine() as running:
-        yield running
-
-
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[postgres_rig.Postgres]:
     """A private PostgreSQL, beside whatever database the tests themselves run on."""

@@ -1,6 +1,7 @@
 """What the settings keep for a time only is deleted, in batches, and its absence is said."""
 
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from gpus.models import GPUMinute
-from jobs import logstore, retention
+from jobs import launch, logstore, retention
 from jobs.models import LogSegment, Run
 from jobs.states import EndReason, JobState, RunState
 from portal.models import User
@@ -90,6 +91,17 @@ def test_gpu_minutes_are_kept_for_as_long_as_the_settings_say(
     assert GPUMinute.objects.count() == 5
     assert retention.prune_minutes(now) is False
     assert {row.minute for row in GPUMinute.objects.all()} == {minute(now, 9, n) for n in range(2)}
+
+
+def test_only_ended_runs_lose_their_lock_files(alice: User, settings: Any, tmp_path: Path) -> None:
+    """A lock that vanished under a live run would let two processes start it."""
+    settings.SPOOL_DIR = tmp_path
+    live, ended = live_run(alice), ended_run(alice, days_ago=0)
+    for pk in (live.pk, ended.pk, 10**9):
+        with launch.lock(pk) as is_ours:
+            assert is_ours
+    launch.forget_locks()
+    assert {path.name for path in (tmp_path / "locks").iterdir()} == {str(live.pk), str(10**9)}
 
 
 def minute(now: datetime, days: int, n: int) -> datetime:

@@ -1,4 +1,4 @@
-"""The whole product as processes: web, scheduler and a node per engine, on real parts. Any of them may be killed."""
+"""The whole product as processes: web, scheduler and node, on real parts. Any of them may be killed."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ ORDER = ("web", "scheduler", "node")  # of starting; stopped the other way round
 
 
 class Stack:
-    """One installation. Roles: `web`, `scheduler`, `node` (the first), `node:<name>` (further ones).
+    """One installation on one host. Roles: `web`, `scheduler`, `node`.
 
     Tests look at its database through `orm`, which runs in a thread of its own, so that browser tests may too.
     """
@@ -44,7 +44,6 @@ class Stack:
         self.logs.mkdir(parents=True, exist_ok=True)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._guards: dict[str, Guard] = {}
-        self._node_env: dict[str, dict[str, str]] = {}
         self._thread = ThreadPoolExecutor(1)
 
     # --- its life ---
@@ -79,19 +78,15 @@ class Stack:
         for role in ORDER:
             self.wait_ready(role)
 
-    def add_node(self, name: str, docker_host: str, **env: str) -> None:
-        """Describe a further node; `start("node:<name>")` starts it."""
-        self._node_env[f"node:{name}"] = {"NODE_NAME": name, "DOCKER_HOST": docker_host, **env}
-
     def start(self, role: str, **env: str) -> None:
         """Start a role's process; it may not be ready yet."""
         if self.is_running(role):
             return
         self._collect(role)
-        with (self.logs / f"{role.replace(':', '-')}.log").open("ab") as log:
+        with (self.logs / f"{role}.log").open("ab") as log:
             self._processes[role] = subprocess.Popen(
                 self._command(role), cwd=BASE_DIR, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                start_new_session=True, env={**self.env, **self._node_env.get(role, {}), **env},
+                start_new_session=True, env={**self.env, **env},
             )  # fmt: skip
         self._guards[role] = Guard(self._processes[role], signal.SIGTERM)
 
@@ -105,13 +100,11 @@ class Stack:
         if role == "web":
             return [sys.executable, "-m", "uvicorn", "portal.asgi:application", "--host", "127.0.0.1",
                     "--port", str(self.port), "--no-access-log"]  # fmt: skip
-        return [sys.executable, "manage.py", role.partition(":")[0]]
+        return [sys.executable, "manage.py", role]
 
     def wait_ready(self, role: str) -> None:
         """Wait until the role does its work: answers, has made a pass, or has been heard of and knows its GPUs."""
-        ready = {"web": self._web_ready, "scheduler": self._scheduler_ready}.get(role) or (
-            lambda: self._node_ready(self._node_env.get(role, self.env)["NODE_NAME"])
-        )
+        ready = {"web": self._web_ready, "scheduler": self._scheduler_ready, "node": self._node_ready}[role]
         wait_until(lambda: self._alive(role) and ready(), f"{role} ready; its log: {self.log_of(role)}", seconds=90)
 
     def _alive(self, role: str) -> bool:
@@ -129,11 +122,11 @@ class Stack:
 
         return self.orm(lambda: Cluster.get().last_pass_at is not None)
 
-    def _node_ready(self, name: str) -> bool:
+    def _node_ready(self) -> bool:
         from gpus.models import Node
 
         return self.orm(lambda: any(n.is_alive() and n.engine_id and n.gpus.exists() for n in
-                                    Node.objects.filter(name=name)))  # fmt: skip
+                                    Node.objects.filter(name=self.env["NODE_NAME"])))  # fmt: skip
 
     def is_running(self, role: str) -> bool:
         return role in self._processes and not has_ended(self._processes[role])
@@ -191,7 +184,7 @@ class Stack:
 
     def log_of(self, role: str) -> str:
         """The end of what the role has printed."""
-        return tail_of(self.logs / f"{role.replace(':', '-')}.log")
+        return tail_of(self.logs / f"{role}.log")
 
 
 @contextlib.contextmanager
