@@ -52,7 +52,7 @@ class NodeAdmin(ReportedAdmin):
                     "last_seen")  # fmt: skip
     list_filter = ("cordoned", "gpu_status")
     search_fields = ("name", "hostname")
-    actions = ("cordon", "uncordon")
+    actions: tuple[str, ...] = ("cordon", "uncordon")
     action_form = ReasonForm
     fieldsets = (
         (None, {"fields": (
