@@ -1,37 +1,132 @@
-"""All nodes of one pass. Every change goes through here, so that what is known of them stays true. Pure."""
+"""All nodes of one pass, those with equal rooms together. Every change goes through here. Pure."""
 
-from collections.abc import Iterable, Iterator
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator
 
+from jobs.policy.demand import Demand
 from jobs.policy.ledger import Ledger
+from jobs.policy.outlook import Outlook
+from jobs.policy.rooms import Room, room_of
 from jobs.policy.view import Gpu, Node, Running, Waiting
+
+Score = tuple[object, ...]
+SEEN_MORE, FREE_LESS = 1.5, 0.6  # the outlook is made anew when so many more requests were seen, or so little is left
+
+
+class Group:
+    """The nodes that have one room, in the order they came to it."""
+
+    def __init__(self, room: Room, number: int) -> None:
+        self.room, self.number = room, number
+        self.ledgers: dict[str, Ledger] = {}  # by node name
+
+    @property
+    def one(self) -> Ledger:
+        """Any of them; there must be one."""
+        return next(iter(self.ledgers.values()))
+
+
+class _Ranking:
+    """Groups as one shape of job would have them, best first, as far as they were looked at."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.ranked: list[tuple[Score, int]] = []  # groups by number
+        self.known: set[int] = set()
 
 
 class Fleet:
     """The ledgers of all nodes, in the order given. `spread`: teams whose jobs go to the emptiest nodes."""
 
-    def __init__(self, nodes: Iterable[Node], *, spread: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, nodes: Iterable[Node], *, demand: Demand | None = None, spread: frozenset[int] = frozenset()
+    ) -> None:
         self.ledgers = [Ledger(node) for node in nodes]
+        self.demand = Demand() if demand is None else demand
         self.spread = spread
-        self._no_room: set[object] = set()  # shapes that fit nowhere
+        self._rooms: dict[str, Room] = {}  # by node name
+        self._groups: dict[Room, Group] = {}
+        self._numbered: list[Group] = []
+        self._came: list[Group] = []  # groups each time they got their first node
+        self._rankings: dict[object, _Ranking] = {}
+        self._outlook: Outlook | None = None
+        self._free = 0.0
+        for ledger in self.ledgers:
+            self._enter(ledger)
+
+    @property
+    def outlook(self) -> Outlook:
+        """What free GPUs are worth, by the demand and what is free; made anew when either has changed much."""
+        found = self._outlook
+        if found is None or self.demand.total > found.requests * SEEN_MORE or self._free < found.free * FREE_LESS:
+            groups = [group for group in self._groups.values() if group.ledgers]
+            found = self._outlook = Outlook(self.demand, [(group.room, len(group.ledgers)) for group in groups])
+            self._came = groups
+            self._rankings.clear()
+        return found
 
     def fitting(self, job: Waiting) -> Iterator[Ledger]:
         """The nodes where the job could start now."""
-        return (ledger for ledger in self.ledgers if ledger.fits(job))
+        for group in self._groups.values():
+            if group.ledgers and group.room.could(job):
+                yield from (ledger for ledger in group.ledgers.values() if ledger.fits(job))
 
     def fits_anywhere(self, job: Waiting) -> bool:
         return any(True for _ in self.fitting(job))
 
+    def best(self, job: Waiting, score: Callable[[Waiting, Ledger, Room], Score], *, key: object) -> Ledger | None:
+        """The node of the smallest score on which the job fits; scores must not differ for jobs of one `key`."""
+        ranking = self._rankings.setdefault(key, _Ranking())
+        for group in self._came[ranking.seen :]:
+            if group.ledgers and group.number not in ranking.known and group.room.could(job):
+                ranking.known.add(group.number)
+                insort(ranking.ranked, (score(job, group.one, group.room), group.number))
+        ranking.seen = len(self._came)
+        groups = (self._numbered[number] for _score, number in ranking.ranked)
+        return next((ledger for group in groups for ledger in group.ledgers.values() if ledger.fits(job)), None)
+
     def take(self, ledger: Ledger, job: Waiting) -> tuple[Gpu, ...]:
         """Start the job on a node that it fits."""
-        return ledger.take(job)
+        self._leave(ledger)
+        gpus = ledger.take(job)
+        self._enter(ledger)
+        return gpus
 
     def release(self, ledger: Ledger, run: Running) -> None:
         """The run ends: what it holds is free."""
+        self._leave(ledger)
         ledger.release(run)
+        self._enter(ledger)
 
-    def keep(self, ledger: Ledger, job: Waiting, *, seconds: float | None = None, runs: Iterable[Running] = ()) -> None:
+    def hold(self, ledger: Ledger, job: Waiting, runs: Iterable[Running]) -> tuple[Gpu, ...] | None:
+        """Give the job what these runs hold before they have ended; None where it won't fit then."""
+        return ledger.hold(job, runs)
+
+    def keep(
+        self, ledger: Ledger, job: Waiting, *, seconds: float | None = None, runs: Iterable[Running] = ()
+    ) -> None:
         """Keep the node for the job, which starts there within `seconds` (None: nobody can say), once `runs` ended."""
         ledger.keep(job, seconds=seconds, runs=runs)
 
     def unkeep(self, ledger: Ledger) -> None:
         ledger.kept = None
+
+    def _enter(self, ledger: Ledger) -> None:
+        if ledger.node.closed is not None:
+            return
+        room = room_of(ledger)
+        group = self._groups.get(room)
+        if group is None:
+            group = self._groups[room] = Group(room, len(self._numbered))
+            self._numbered.append(group)
+        if not group.ledgers:
+            self._came.append(group)
+        group.ledgers[ledger.node.name] = ledger
+        self._rooms[ledger.node.name] = room
+        self._free += room.gpus
+
+    def _leave(self, ledger: Ledger) -> None:
+        room = self._rooms.pop(ledger.node.name, None)
+        if room is not None:
+            del self._groups[room].ledgers[ledger.node.name]
+            self._free -= room.gpus

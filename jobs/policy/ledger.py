@@ -9,8 +9,13 @@ from jobs.policy.view import WHOLE, Gpu, Node, Running, Waiting
 
 
 def suits(gpu: Gpu, job: Waiting) -> bool:
-    """Whether the GPU is of the kind asked for. Unknown memory suits only who asks for none."""
-    if gpu.profile != job.gpu_profile or gpu.uuid in job.avoid:
+    """Whether the job may have the GPU. Unknown memory suits only who asks for none."""
+    return is_asked_for(gpu, job) and gpu.uuid not in job.avoid
+
+
+def is_asked_for(gpu: Gpu, job: Waiting) -> bool:
+    """Whether GPUs like this one are asked for, whichever of them are avoided."""
+    if gpu.profile != job.gpu_profile:
         return False
     if job.gpu_model and gpu.model not in job.gpu_model.split("|"):
         return False
@@ -144,6 +149,24 @@ class Ledger:
                 self.free[place] = min(self.free[place] + run.slots[gpu.uuid], gpu.slots)
         self.millicpus += run.millicpus
         self.memory_mib += run.memory_mib
+
+    def hold(self, job: Waiting, runs: Iterable[Running]) -> tuple[Gpu, ...] | None:
+        """Give the job what these runs hold, with what is free now, before they have ended; None where it won't fit.
+
+        What they leave over is free only once they have ended.
+        """
+        now, later = self.copy(), self.copy()
+        for run in runs:
+            later.release(run)
+        if not later.fits(job):
+            return None
+        gpus = later.take(job)
+        self.free = [min(pair) for pair in zip(now.free, later.free, strict=True)]
+        self.millicpus = min(now.millicpus, later.millicpus)
+        self.memory_mib = min(now.memory_mib, later.memory_mib)
+        if self.kept is not None and self.kept.job.id == job.id:
+            self.kept = None
+        return gpus
 
     def keep(self, job: Waiting, *, seconds: float | None = None, runs: Iterable[Running] = ()) -> None:
         """Keep the node for a job that starts here within `seconds`, once `runs` have ended."""
