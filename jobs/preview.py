@@ -20,6 +20,7 @@ class Preview:
 
     verdict: Literal["now", "waits", "never"]
     node: str = ""
+    gpus: int = 0  # of an elastic job: how many there are for it now
     reasons: tuple[Reason, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     position: int = 0
@@ -36,7 +37,7 @@ def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
     plan = make_plan(picture)
     placed = next((p for p in plan.placements if p.job == 0), None)
     if placed is not None and not refusals:
-        return Preview(verdict="now", node=placed.node)
+        return Preview(verdict="now", node=placed.node, gpus=len(placed.gpu_uuids))
     reasons = plan.reasons.get(0, ())
     if refusals or any(reason["code"] in NEVER for reason in reasons):
         refused = {refusal.code for refusal in refusals}

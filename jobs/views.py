@@ -119,7 +119,7 @@ def _preview_context(form: JobForm) -> dict[str, Any]:
     reader = form.user.get_username()
     levels = formhelp.levels_of(form.user, [team])
     return {
-        "verdict": found.verdict, "node": found.node, "position": found.position, "cost": formhelp.cost(request),
+        "verdict": found.verdict, "node": found.node, "elastic": request.least_gpus and wording.gpus(found.gpus), "position": found.position, "cost": formhelp.cost(request),
         "ahead": wording.ahead(found.position), "trust": trust() if found.expected else "",
         "expected": found.expected and wording.expected_start(found.expected.earliest, found.expected.latest),
         "sentences": [*(said for _f, _c, said in wording.refusals(found.refusals, reader=reader)),
