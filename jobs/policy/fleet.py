@@ -100,7 +100,10 @@ class Fleet:
 
     def hold(self, ledger: Ledger, job: Waiting, runs: Iterable[Running]) -> tuple[Gpu, ...] | None:
         """Give the job what these runs hold before they have ended; None where it won't fit then."""
-        return ledger.hold(job, runs)
+        self._leave(ledger)
+        gpus = ledger.hold(job, runs)
+        self._enter(ledger)
+        return gpus
 
     def keep(
         self, ledger: Ledger, job: Waiting, *, seconds: float | None = None, runs: Iterable[Running] = ()

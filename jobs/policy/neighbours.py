@@ -11,6 +11,8 @@ _RINGS: tuple[Callable[[Gpu], object], ...] = (
     lambda gpu: gpu.numa,
 )
 
+NEAR = (0, 0, 0)  # see `torn`
+
 
 def closest(gpus: Sequence[Gpu], count: int) -> list[Gpu]:
     """`count` of the GPUs (all, if they are fewer), as near to each other as may be.
@@ -47,4 +49,4 @@ def _rank(group: Sequence[Gpu], count: int) -> tuple[bool, int, int, int]:
 
 def torn(gpus: Sequence[Gpu]) -> tuple[int, ...]:
     """How many models, NVLink islands and NUMA nodes the GPUs lie on beyond one each: the fewer, the better."""
-    return tuple(len({ring(gpu) for gpu in gpus}) - 1 for ring in _RINGS) if gpus else (0, 0, 0)
+    return tuple(len({ring(gpu) for gpu in gpus}) - 1 for ring in _RINGS) if gpus else NEAR

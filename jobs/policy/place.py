@@ -2,30 +2,48 @@
 
 from collections.abc import Iterable
 
-from jobs.policy.fleet import Fleet
-from jobs.policy.ledger import Ledger, least, slots_of, suits
-from jobs.policy.neighbours import torn
+from jobs.policy.fleet import Fleet, Score
+from jobs.policy.ledger import Ledger, least, shares, suits
+from jobs.policy.neighbours import NEAR, torn
+from jobs.policy.rooms import Room, room_of
 from jobs.policy.view import Waiting
-
-Score = tuple[object, ...]
 
 
 def choose(job: Waiting, fleet: Fleet) -> Ledger | None:
-    """The node to start on; None when the job fits nowhere now."""
-    spread = job.team in fleet.spread
-    return min(fleet.fitting(job), key=lambda ledger: score(job, ledger, spread=spread), default=None)
+    """The node to start on; None when the job fits nowhere now.
 
-
-def score(job: Waiting, ledger: Ledger, *, spread: bool = False) -> Score:
-    """Smallest is best: most GPUs of those an elastic job could use, close together, none better than needed.
-
-    Then packed: the fullest node, so that whole hosts stay whole; or spread: the emptiest.
+    Smallest score first: most GPUs of those an elastic job could use, close together, none better than needed. Then
+    packed, so that as much as can be of what stays free is of use to others; or spread: the emptiest node.
     """
-    gpus = ledger.choice(job)
-    overkill = max((gpu.memory_mib or 0 for gpu in gpus), default=0)
-    slots = sum(ledger.free) - sum(slots_of(job, gpu) for gpu in gpus)
-    room = (slots, ledger.memory_mib, ledger.millicpus)
-    return job.gpus - len(gpus), torn(gpus), overkill, tuple(-n for n in room) if spread else room, ledger.node.name
+    spread, outlook = job.team in fleet.spread, fleet.outlook
+
+    def score(job: Waiting, ledger: Ledger, room: Room) -> Score:
+        left, fit = _left(job, ledger, room)
+        if spread:
+            return *fit, -room.gpus, -room.millicpus, -room.memory_mib
+        return *fit, round(outlook.worth(room) - outlook.worth(left), 6), left.gpus, left.memory_mib, left.millicpus
+
+    return fleet.best(job, score, key=(job.shape, spread))
+
+
+def _left(job: Waiting, ledger: Ledger, room: Room) -> tuple[Room, Score]:
+    """The room once the job is there, and how well it is served: GPUs missing, apart, and larger than they need be."""
+    if not job.gpus:
+        return room.less(job, room.lots), ()
+    if job.gpus > 1 and (room.links or len(room.lots) > 1):
+        return _left_of_several(job, ledger)
+    place, lot = next((place, lot) for place, lot in enumerate(room.lots) if lot.usable(job))
+    rest = lot.without(job)
+    missing = 0 if shares(job) else max(job.gpus - lot.whole, 0)
+    lots = (*room.lots[:place], rest, *room.lots[place + 1 :])
+    return room.less(job, lots), (missing, NEAR, lot.kind.memory_mib)
+
+
+def _left_of_several(job: Waiting, ledger: Ledger) -> tuple[Room, Score]:
+    """Where it matters which of the GPUs are taken: try it."""
+    trial = ledger.copy()
+    gpus = trial.take(job)
+    return room_of(trial), (job.gpus - len(gpus), torn(gpus), max((gpu.memory_mib or 0 for gpu in gpus), default=0))
 
 
 def choose_to_keep(job: Waiting, ledgers: Iterable[Ledger]) -> Ledger | None:

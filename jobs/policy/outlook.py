@@ -1,0 +1,151 @@
+"""What a node's free GPUs are worth: how much of them requests like those seen are expected to use. Pure.
+
+Imagine as many requests as would fill what is free, drawn from the demand, and each sent to a GPU that could take
+it, with equal chances. A node then sees a short stream of requests. Let it fill itself as well as it can: what
+stays free is its fragmentation, whether slots, CPUs or memory beside them are too few. Scarce GPUs see more
+requests for each of them, and so are worth more; so are whole nodes where requests of that size come. Akin to
+"fragmentation gradient descent" (FGD, USENIX ATC 2023), which looks one request ahead.
+"""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from random import Random
+from typing import NamedTuple
+
+from jobs.policy.demand import Demand
+from jobs.policy.ledger import least, shares, slots_of
+from jobs.policy.market import Ask, Cell, Market
+from jobs.policy.rooms import Kind, Lot, Room
+
+STREAMS = 24  # imagined for each kind of GPU
+PART = 0.6  # of the requests that would fill what is free: those beyond find the best places gone
+CHOICE = 5  # requests more in each stream, since a node gets those that suit it best
+
+
+class Offer(NamedTuple):
+    """A request as a node of one kind of GPU sees it: whole GPUs, or else slots of one."""
+
+    whole: int
+    slots: int
+    millicpus: int
+    memory_mib: int
+    worth: float
+
+
+class Outlook:
+    """Fixed for one demand and one state of the nodes, given as rooms and how many nodes have each."""
+
+    def __init__(self, demand: Demand, rooms: Sequence[tuple[Room, int]]) -> None:
+        self.requests, self.free = demand.total, sum(room.gpus * count for room, count in rooms)
+        self._market = Market([pair for pair in demand if pair[0].gpus], rooms)
+        self._streams: dict[Cell, _Streams] = {}
+        self._worth: dict[tuple[object, ...], float] = {}
+
+    def worth(self, room: Room) -> float:
+        """In GPUs."""
+        lots = [lot for lot in room.lots if lot.free]
+        if len(lots) == 1:
+            return self._lot(room, lots[0], 1.0)
+        free = room.gpus
+        return sum(self._lot(room, lot, lot.gpus / free) for lot in lots)
+
+    def _lot(self, room: Room, lot: Lot, part: float) -> float:
+        """CPUs and memory are divided among a node's kinds of GPU by what is free of each."""
+        key = (lot, room.labels, int(room.millicpus * part), int(room.memory_mib * part))
+        if key not in self._worth:
+            self._worth[key] = self._streams_of((room.labels, lot.kind)).filled(lot, key[2], key[3])
+        return self._worth[key]
+
+    def _streams_of(self, cell: Cell) -> "_Streams":
+        if cell not in self._streams:
+            self._streams[cell] = _Streams((_offer(found, cell[1]), found.rate) for found in self._market.asks(cell))
+        return self._streams[cell]
+
+
+def _offer(ask: Ask, kind: Kind) -> Offer:
+    job, worth = ask.job, ask.gpus * ask.urgency
+    if shares(job):
+        return Offer(0, slots_of(job, kind.gpu), job.millicpus, job.memory_mib, worth)
+    return Offer(least(job), kind.slots, job.millicpus, job.memory_mib, worth)
+
+
+class _Streams:
+    """The imagined requests of one kind of GPU, by their rates for each GPU. Nothing is left to chance: seeded.
+
+    At each place in the streams, all of them together show the demand as it is (a Latin hypercube).
+    """
+
+    def __init__(self, rates: Iterable[tuple[Offer, float]]) -> None:
+        merged: dict[Offer, float] = defaultdict(float)
+        for offer, rate in rates:
+            merged[offer] += rate
+        self._offers = sorted(merged, key=lambda offer: (-offer.whole, -offer.slots, -offer.millicpus, offer))
+        self._sums = list(accumulate(merged[offer] for offer in self._offers))
+        self._random = Random(0)
+        self._come: list[list[Offer]] = [[] for _ in range(STREAMS)]
+        self._cut: dict[tuple[int, bool], list[list[Offer]]] = {}
+
+    def filled(self, lot: Lot, millicpus: int, memory_mib: int) -> float:
+        """The worth of the requests that the lot takes, on average."""
+        if not self._offers:
+            return 0.0
+        length = PART * self._sums[-1] * lot.gpus + CHOICE
+        whole = lot.whole
+        streams = self._first(int(length * STREAMS), whole > 0)
+        return sum(_fill(lot, whole, millicpus, memory_mib, come) for come in streams) / STREAMS
+
+    def _first(self, requests: int, whole: bool) -> list[list[Offer]]:
+        """The first so many requests of all streams together, without those for whole GPUs if none is.
+
+        In each, large ones come first, and shares of a GPU in their order.
+        """
+        if (requests, whole) not in self._cut:
+            lengths = [(requests + number) // STREAMS for number in range(STREAMS)]
+            while len(self._come[-1]) < lengths[-1]:
+                self._draw()
+            cut = [come[:length] for come, length in zip(self._come, lengths, strict=True)]
+            self._cut[requests, whole] = [
+                sorted(come, key=lambda offer: -offer.whole) if whole else [offer for offer in come if not offer.whole]
+                for come in cut
+            ]
+        return self._cut[requests, whole]
+
+    def _draw(self) -> None:
+        """One more request at the end of each stream."""
+        order = list(range(STREAMS))
+        self._random.shuffle(order)
+        for place, come in zip(order, self._come, strict=True):
+            at = (place + self._random.random()) / STREAMS * self._sums[-1]
+            come.append(self._offers[min(bisect_left(self._sums, at), len(self._offers) - 1)])
+
+
+def _fill(lot: Lot, whole: int, millicpus: int, memory_mib: int, come: Iterable[Offer]) -> float:
+    """The worth of the requests that fit, if they come in this order; a share goes to the fullest GPU with room."""
+    kind, free = lot
+    parts, taken = list(free[: len(free) - whole]), 0.0
+    for gpus, slots, cpus, memory, worth in come:
+        if cpus > millicpus or memory > memory_mib:
+            continue
+        if gpus:
+            if gpus > whole:
+                continue
+            whole -= gpus
+        else:
+            place = bisect_left(parts, slots)
+            if place < len(parts):
+                rest = parts.pop(place) - slots
+            elif whole:
+                whole -= 1
+                rest = kind.slots - slots
+            else:
+                continue
+            if rest:
+                insort(parts, rest)
+        taken += worth
+        if not whole and not parts:
+            break
+        millicpus -= cpus
+        memory_mib -= memory
+    return taken

@@ -1,0 +1,127 @@
+"""What is free on a node, as far as placing looks at it: nodes with equal rooms are alike. Pure.
+
+CPUs and memory are rounded down to steps that are small beside what goes with a GPU of the node, so that one
+look does for many nodes; whether a job fits exactly, the ledger says.
+"""
+
+from bisect import bisect_left, insort
+from functools import cache
+from typing import NamedTuple
+
+from jobs.policy.ledger import Ledger, is_asked_for, least, shares, slots_of
+from jobs.policy.view import Gpu, Waiting
+
+CPU_STEPS, MEMORY_STEPS = 6, 2  # of what a node has for each of its GPUs
+
+
+class Kind:
+    """GPUs that are alike in all that jobs ask for. There is one object for each kind."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.slots, self.memory_mib = gpu, gpu.slots, gpu.memory_mib or 0
+        self._suits: dict[tuple[object, ...], bool] = {}
+
+    def suits(self, job: Waiting) -> bool:
+        asked = (job.gpu_model, job.gpu_profile, job.gpu_memory_mib)
+        if asked not in self._suits:
+            self._suits[asked] = is_asked_for(self.gpu, job)
+        return self._suits[asked]
+
+
+@cache
+def _kind(model: str, memory_mib: int | None, profile: str, slots: int) -> Kind:
+    return Kind(Gpu(uuid="", index=0, model=model, memory_mib=memory_mib, profile=profile, slots=slots))
+
+
+class Lot(NamedTuple):
+    """A node's GPUs of one kind that are not full: free slots of each, ascending."""
+
+    kind: Kind
+    free: tuple[int, ...]
+
+    @property
+    def gpus(self) -> float:
+        return sum(self.free) / self.kind.slots
+
+    @property
+    def whole(self) -> int:
+        """How many GPUs are wholly free."""
+        return len(self.free) - bisect_left(self.free, self.kind.slots)
+
+    def usable(self, job: Waiting) -> float:
+        """The part of the free GPUs on which requests like this could be put one after the other."""
+        if not self.kind.suits(job):
+            return 0
+        if shares(job):
+            return sum(self.free[bisect_left(self.free, slots_of(job, self.kind.gpu)) :]) / self.kind.slots
+        return self.whole // least(job) * least(job)
+
+    def without(self, job: Waiting) -> "Lot":
+        """What is left once the job took its share of one GPU, the fullest that has room, or as many whole ones."""
+        if not shares(job):
+            return Lot(self.kind, self.free[: len(self.free) - min(job.gpus, self.whole)])
+        need = slots_of(job, self.kind.gpu)
+        place = bisect_left(self.free, need)
+        rest = [*self.free[:place], *self.free[place + 1 :]]
+        if self.free[place] > need:
+            insort(rest, self.free[place] - need)
+        return Lot(self.kind, tuple(rest))
+
+
+class Room(NamedTuple):
+    labels: frozenset[str]
+    lots: tuple[Lot, ...]  # by memory, the smallest GPUs first
+    millicpus: int
+    memory_mib: int
+    steps: tuple[int, int]  # that CPUs and memory were rounded down to
+    links: tuple[object, ...] = ()  # what tells the free GPUs apart, where their links are known
+
+    @property
+    def gpus(self) -> float:
+        return sum(lot.gpus for lot in self.lots)
+
+    def could(self, job: Waiting) -> bool:
+        """Whether the job may fit, for all that the rounding leaves of it."""
+        if job.millicpus >= self.millicpus + self.steps[0] or job.memory_mib >= self.memory_mib + self.steps[1]:
+            return False
+        if not job.labels <= self.labels:
+            return False
+        return not job.gpus or sum(lot.usable(job) for lot in self.lots) > 0 or self._together(job)
+
+    def _together(self, job: Waiting) -> bool:
+        """Whether GPUs of several kinds would do together."""
+        if shares(job) or len(self.lots) < 2:
+            return False
+        return sum(lot.whole for lot in self.lots if lot.kind.suits(job)) >= least(job)
+
+    def less(self, job: Waiting, lots: tuple[Lot, ...]) -> "Room":
+        """The room with these lots, and without the job's CPUs and memory."""
+        return room(self.labels, lots, self.millicpus - job.millicpus, self.memory_mib - job.memory_mib, self.steps)
+
+
+def room(
+    labels: frozenset[str], lots: tuple[Lot, ...], millicpus: int, memory_mib: int, steps: tuple[int, int],
+    links: tuple[object, ...] = (),
+) -> Room:  # fmt: skip
+    """The room with CPUs and memory rounded down."""
+    cpus, memory = max(millicpus, 0) // steps[0] * steps[0], max(memory_mib, 0) // steps[1] * steps[1]
+    return Room(labels, lots, cpus, memory, steps, links)
+
+
+def room_of(ledger: Ledger) -> Room:
+    node = ledger.node
+    found: dict[Kind, list[int]] = {}
+    for gpu, free in zip(node.gpus, ledger.free, strict=True):
+        if free:
+            found.setdefault(_kind(gpu.model, gpu.memory_mib, gpu.profile, gpu.slots), []).append(free)
+    lots = [Lot(kind, tuple(sorted(free))) for kind, free in found.items()]
+    lots.sort(key=lambda lot: (lot.kind.memory_mib, lot.kind.gpu.model, lot.kind.gpu.profile, lot.kind.slots))
+    gpus = len(node.gpus) or 1
+    steps = (node.millicpus // (CPU_STEPS * gpus) or 1, node.memory_mib // (MEMORY_STEPS * gpus) or 1)
+    return room(node.labels, tuple(lots), ledger.millicpus, ledger.memory_mib, steps, _links(ledger))
+
+
+def _links(ledger: Ledger) -> tuple[object, ...]:
+    if all(gpu.island is None and gpu.numa is None for gpu in ledger.node.gpus):
+        return ()
+    return tuple((gpu.island, gpu.numa, free) for gpu, free in zip(ledger.node.gpus, ledger.free, strict=True))
