@@ -5,7 +5,7 @@ is blocked: runs are stopped for it where that is allowed (`preempt`), else a no
 """
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -123,10 +123,9 @@ class _Pass:
         runs = self.freed.get(job.id)
         if not runs:
             return False
-        ledger = next((ledger for ledger in self.account.nodes if ledger.node.name == runs[0].node), None)
-        if ledger is not None:
-            self._keep_way(job, Way(ledger, tuple(runs)))
-        return ledger is not None
+        ledger = next(ledger for ledger in self.account.nodes if ledger.node.name == runs[0].node)
+        self._keep_way(job, Way(ledger, tuple(runs)))
+        return True
 
     def make_way(self, job: Waiting) -> bool:
         """Stop runs for the job, if there are any that may be stopped for it and it fits once they have."""
@@ -139,11 +138,14 @@ class _Pass:
         return True
 
     def _keep_way(self, job: Waiting, way: Way) -> None:
-        """From now on the job's quotas are taken too: its victims must not have gone for nothing."""
-        if way.ledger.kept is None:
-            self.account.fleet.keep(way.ledger, self._least(job), runs=way.victims)
+        """From now on the job has what is being freed, and its quotas: its victims must not go for nothing."""
+        asked = self._least(job)
         self.ways[job.id] = way
-        self.account.charge(self._least(job))
+        self.account.charge(asked)
+        gpus = self.account.fleet.hold(way.ledger, asked, way.victims)
+        if gpus is not None:
+            self.ends.drop(way.victims)
+            self.ends.add(_as_running(job, asked, way.ledger, gpus, self.snapshot))
 
     def _is_entitled(self, job: Waiting) -> bool:
         team = self.account.teams.get(job.team)
@@ -211,14 +213,14 @@ class _Pass:
             preemptions=tuple(self.preemptions), moves=tuple(self.moves), expected=expected,
         )  # fmt: skip
 
-    def _reservations(self) -> list[Reservation]:
-        now, found = self.snapshot.now, []
+    def _reservations(self) -> Iterator[Reservation]:
+        for pk, way in self.ways.items():
+            yield Reservation(job=pk, node=way.ledger.node.name, at=None)
         for ledger in self.account.nodes:
             kept = ledger.kept
             if kept is not None:
-                at = None if kept.seconds is None else now + timedelta(seconds=kept.seconds)
-                found.append(Reservation(job=kept.job.id, node=ledger.node.name, at=at))
-        return found
+                at = None if kept.seconds is None else self.snapshot.now + timedelta(seconds=kept.seconds)
+                yield Reservation(job=kept.job.id, node=ledger.node.name, at=at)
 
 
 def _freed(snapshot: Snapshot) -> dict[int, list[Running]]:

@@ -109,23 +109,23 @@ class Preempting:
         """One victim if one will do, the youngest; else the fewest of any node."""
         for run in runs:
             ledger = self._ledgers.get(run.node)
-            if ledger is not None and ledger.kept is None and _fits_without(job, ledger, (run,)):
+            if ledger is not None and _is_open(ledger, job) and _fits_without(job, ledger, (run,)):
                 return Way(ledger, (run,), why)
         best: Way | None = None
-        for ledger, here in self._by_node(runs):
+        for ledger, here in self._by_node(job, runs):
             victims = fewest(job, ledger, here, most=len(best.victims) if best else len(here))
             if victims and (best is None or _rank(victims) < _rank(best.victims)):
                 best = Way(ledger, victims, why)
         return best
 
-    def _by_node(self, runs: Iterable[Running]) -> Iterator[tuple[Ledger, list[Running]]]:
-        """The nodes that are kept for nobody, each with its runs in the order given."""
+    def _by_node(self, job: Waiting, runs: Iterable[Running]) -> Iterator[tuple[Ledger, list[Running]]]:
+        """The nodes that are kept for nobody else, each with its runs in the order given."""
         found: dict[str, list[Running]] = defaultdict(list)
         for run in runs:
             found[run.node].append(run)
         for name, here in found.items():
             ledger = self._ledgers.get(name)
-            if ledger is not None and ledger.kept is None:
+            if ledger is not None and _is_open(ledger, job):
                 yield ledger, here
 
     def moves(self, job: Waiting) -> Way | None:
@@ -135,7 +135,7 @@ class Preempting:
             if run.movable and run.ask is not None and run.run not in self._gone and not self._protected(run)
         )  # fmt: skip
         ways: list[Way] = []
-        for ledger, here in self._by_node(movable):
+        for ledger, here in self._by_node(job, movable):
             moved = fewest(job, ledger, here, most=MOST_MOVED, also=partial(self._settle, ledger))
             if moved:
                 ways.append(Way(ledger, moved))
@@ -151,6 +151,10 @@ class Preempting:
                 return False
             there.take(run.ask)
         return True
+
+
+def _is_open(ledger: Ledger, job: Waiting) -> bool:
+    return ledger.kept is None or ledger.kept.job.id == job.id
 
 
 def _youngest_first(run: Running) -> tuple[float, int]:

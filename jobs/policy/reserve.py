@@ -38,6 +38,12 @@ class Ends:
         self._by_node[run.node].append(run)
         self._sorted.pop(run.node, None)
 
+    def drop(self, runs: Iterable[Running]) -> None:
+        """These end for another, which has what they held."""
+        for run in runs:
+            self._by_node[run.node].remove(run)
+            self._sorted.pop(run.node, None)
+
     def of(self, node: str) -> list[End]:
         """First to end first."""
         if node not in self._sorted:
