@@ -34,7 +34,7 @@ from jobs.spool import WHOLE, Piece, Spool
 log = logging.getLogger(__name__)
 
 _BATCH = 1 << 16
-_CLOCK_SLACK = 2.0  # seconds between the engine's stamp of the first byte and its coming here; never so long
+_CLOCK_SLACK = 2.0  # seconds between the engine's stamp of the first record and its coming here; never so long
 
 # Why bytes are not recorded: `reason` in Run.log_holes.
 GONE = "CONTAINER_GONE"
@@ -160,10 +160,11 @@ class _Mending:
         return piece
 
     def _was_capped(self, repair: Repair) -> bool:
-        """Whether the log begins later than the output did: it reached its size, and the engine began it anew."""
-        if repair.began is None or not sum(self._first_lengths.values()):
+        """Whether the log begins after the first record was made: it reached its size, and the engine began it anew."""
+        first = self._spool.first_record_at()
+        if repair.began is None or first is None or not sum(self._first_lengths.values()):
             return False
-        return repair.began.timestamp() > self._spool.first_byte_at() + _CLOCK_SLACK
+        return repair.began.timestamp() > first + _CLOCK_SLACK
 
     def _settle_last_newline(self, log_piece: Piece, container_id: str, stream: int) -> None:
         """The reading dropped the last newline of this stream, if there was one: find out."""

@@ -2,8 +2,8 @@
 
 One directory a run: `container` (its id), a file for each attach, in order (`0-whole` when it was attached before
 the container started, else `0-late`, `1-late`, …; `1-over` after the limit), holding the engine's frames as they
-came, and `dropped` (how many payload bytes past the run's limit were not kept). What stands between two pieces is
-not known here.
+came, `recorded` (made when the engine made its first record), and `dropped` (how many payload bytes past the run's
+limit were not kept). What stands between two pieces is not known here.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from jobs.logframes import RECOVERING, Deframer, on_own_line, payload_of
+from jobs.logframes import ENGINE_LINE, RECOVERING, Deframer, Slice, on_own_line, payload_of
 
 WHOLE, LATE, OVER = "whole", "late", "over"  # kinds of pieces
 _CHUNK = 1 << 18
@@ -42,6 +42,7 @@ class Spool:
         self.kept = sum(piece.measure().length for piece in self.pieces)
         self.dropped = self._noted()
         self._noted_at = 0.0
+        self.has_record = self.first_record_at() is not None
 
     @classmethod
     def create(cls, root: Path, run_id: int, container_id: str, limit: int) -> "Spool":
@@ -83,14 +84,19 @@ class Spool:
     def is_full(self) -> bool:
         return self.kept >= self.limit
 
-    def note_first_byte(self) -> None:
+    def note_first_record(self) -> None:
         """Keep the time: it tells a log that begins there from one of which the engine threw the beginning away."""
         with contextlib.suppress(OSError):
-            os.utime(self.directory / "container")
+            (self.directory / "recorded").touch(exist_ok=False)
 
-    def first_byte_at(self) -> float:
-        """When the first byte came, in seconds of the epoch; before it did, when the spool was made."""
-        return (self.directory / "container").stat().st_mtime
+    def first_record_at(self) -> float | None:
+        """When the engine had its first record at the latest, in seconds of the epoch: at the end of the first line,
+        or of what it cuts a longer one to. None while no piece has seen that.
+        """
+        try:
+            return (self.directory / "recorded").stat().st_mtime
+        except FileNotFoundError:
+            return None
 
     def drop(self, count: int) -> None:
         """Count payload bytes past the limit, and note the count now and then."""
@@ -171,8 +177,8 @@ class PieceWriter:
         if self._deframer.broken:
             return  # no frames: the piece stays as it was, never seen to end properly
         length = sum(stop - start for _, start, stop in slices)
-        if not self._spool.kept:
-            self._spool.note_first_byte()
+        if not self._spool.has_record and self._makes_record(data, slices):
+            self._spool.note_first_record()
         room = self._spool.limit - self._spool.kept
         if length <= room:
             self._spool.kept += length
@@ -182,6 +188,11 @@ class PieceWriter:
         self._spool.drop(length - room)
         if room:
             self._put(data[: _position(slices, room)])
+
+    def _makes_record(self, data: memoryview, slices: list[Slice]) -> bool:
+        longest = max(self._deframer.lengths.values())
+        self._spool.has_record = longest >= ENGINE_LINE or b"\n" in payload_of(data, slices)
+        return self._spool.has_record
 
     def retry(self) -> None:
         """Write what could not be written. Raises OSError while it still can't."""
@@ -202,7 +213,7 @@ class PieceWriter:
         os.close(self._fd)
 
 
-def _position(slices: list[tuple[int, int, int]], length: int) -> int:
+def _position(slices: list[Slice], length: int) -> int:
     """Where in the data the first `length` payload bytes end."""
     for _, start, stop in slices:
         if length <= stop - start:

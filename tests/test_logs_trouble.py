@@ -73,6 +73,24 @@ def test_an_agent_killed_in_mid_log_leaves_no_hole(engine: Engine, spool: Path) 
     assert set(LogSegment.objects.values_list("generation", flat=True)) == {1}
 
 
+def test_a_bar_that_redraws_its_line_for_long_is_whole_after_a_kill(engine: Engine, spool: Path) -> None:
+    """The engine stamps a line when it ends, which may be long after its first byte came."""
+    bar = "for i in $(seq 1 8); do printf '\\rstep %s' $i; sleep 0.5; done"
+    container = Container(engine, f"{bar}; echo; {bar}; echo")
+    with logs.running_agent(engine) as agent:
+        assert container.attach()
+        container.start()
+        logs.wait_for_log(container.run, b"step 2")
+        agent.kill()
+        container.wait()
+        agent.start()
+        assert agent.call("finish", container.run.pk, container.id, 10) == "ok"
+    line = b"".join(b"\rstep %d" % i for i in range(1, 9)) + b"\n"
+    assert logs.stored(container.run) == line * 2
+    container.run.refresh_from_db()
+    assert container.run.log_holes == []
+
+
 @pytest.mark.parametrize("stream", [1, 2], ids=["stdout", "stderr"])
 def test_binary_output_has_the_same_hash_after_kills(engine: Engine, spool: Path, stream: int) -> None:
     """The witness is the engine's own log."""
