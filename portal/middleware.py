@@ -5,8 +5,11 @@ from typing import Any
 
 import redis
 from django.conf import settings
+from django.contrib.auth.signals import user_logged_out
 from django.contrib.auth.views import redirect_to_login
+from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.exceptions import ImproperlyConfigured
+from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone, translation
@@ -15,6 +18,27 @@ from portal.zones import zone_named
 
 ZONE_COOKIE = "dockyard_zone"  # set by the page's script: the browser's IANA zone
 Next = Callable[[HttpRequest], HttpResponse]
+
+
+class Sessions(SessionMiddleware):
+    """Django's, except that only a log-out takes the cookie away.
+
+    A request that was sent just before a log-in or a change of password carries an outdated session. Its answer may
+    come last, and Django's would then delete the cookie that the other answer has just brought.
+    """
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        answer = super().process_response(request, response)
+        cookie = answer.cookies.get(settings.SESSION_COOKIE_NAME)
+        if cookie is not None and not cookie.value and not getattr(request, "logs_out", False):
+            del answer.cookies[settings.SESSION_COOKIE_NAME]
+        return answer
+
+
+@receiver(user_logged_out)
+def _logs_out(request: Any, **_signal: Any) -> None:
+    if request is not None:
+        request.logs_out = True
 
 
 class Reader:

@@ -3,6 +3,7 @@
 const MIN_DELAY = 500;
 const MAX_DELAY = 15000;
 const SILENCE = 45000; // the server pings at least every 25 s; silence for longer means a dead line
+const ASKED_AGAIN = 1500;
 const FINAL = new Set([4401, 4404]); // signed out; no such object (any more)
 
 export class Socket {
@@ -79,7 +80,7 @@ export class Socket {
     clearTimeout(this.#watch);
     if (this.#closed) return;
     this.#on.down?.();
-    const refusal = FINAL.has(code) || !opened ? await this.#refusal() : 0;
+    const refusal = FINAL.has(code) || !opened ? await this.#lastingRefusal() : 0;
     if (this.#closed) return;
     if (refusal) {
       this.#closed = true;
@@ -88,6 +89,13 @@ export class Socket {
     }
     this.#soon(this.#delay * (0.75 + Math.random() / 2));
     this.#delay = Math.min(this.#delay * 2, MAX_DELAY);
+  }
+
+  /** As `#refusal`, asked again before it is final: a new session's cookie may be on its way, after a new password. */
+  async #lastingRefusal() {
+    if (!(await this.#refusal())) return 0;
+    await new Promise((done) => setTimeout(done, ASKED_AGAIN));
+    return this.#refusal();
   }
 
   /** 4401 when the reader is signed out, 4404 when there is nothing (more) to see, 0 when trying again makes sense. */
