@@ -1,18 +1,17 @@
 """What people ask for and what became of it. `Job.advance` and `Run.advance` are the only writers of states."""
 
 import uuid
-from collections.abc import Collection
 from datetime import datetime
-from typing import Any, Self
+from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.db import models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from gpus.models import GPU, Node
 from jobs import announce
+from jobs.models.rules import Mount, Priority, Team
 from jobs.states import (
     FOR_OTHERS,
     JOB_STATE_OF_RUN,
@@ -28,208 +27,6 @@ from jobs.states import (
 def _plain(changes: dict[str, Any]) -> dict[str, Any]:
     """The changes whose values are known here: not those that the database computes."""
     return {name: value for name, value in changes.items() if not hasattr(value, "resolve_expression")}
-
-
-class Priority(models.IntegerChoices):
-    LOW = 0, _("low")
-    NORMAL = 1, _("normal")
-    HIGH = 2, _("high")
-    URGENT = 3, _("urgent")
-
-
-class Team(models.Model):
-    class Placement(models.TextChoices):
-        PACK = "pack", _("packed: few hosts are filled, whole hosts stay free for large jobs")
-        SPREAD = "spread", _("spread: over as many hosts as there are")
-
-    name = models.CharField(_("name"), max_length=60, unique=True)
-    shares = models.PositiveIntegerField(
-        _("shares"), default=1, help_text=_("Its part of the GPUs over time, against the other teams' shares.")
-    )
-    placement = models.CharField(_("placement"), max_length=8, choices=Placement.choices, default=Placement.PACK)
-    members = models.ManyToManyField(settings.AUTH_USER_MODEL, through="Membership", related_name="teams")
-
-    class Meta:
-        ordering = ["name"]
-        verbose_name = _("team")
-        verbose_name_plural = _("teams")
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class Membership(models.Model):
-    class Role(models.TextChoices):
-        MEMBER = "member", _("member")  # sees the team's jobs
-        LEAD = "lead", _("lead")  # and may stop, hold and release them
-
-    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships")
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
-    role = models.CharField(_("role"), max_length=8, choices=Role.choices, default=Role.MEMBER)
-    shares = models.PositiveIntegerField(
-        _("shares"), default=1, help_text=_("This member's part of the team's, against the other members' shares.")
-    )
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["team", "user"], name="one_membership_per_team")]
-        verbose_name = _("membership")
-        verbose_name_plural = _("memberships")
-
-    def __str__(self) -> str:
-        return f"{self.user} · {self.team}"
-
-
-class Quota(models.Model):
-    """The limits of one user or one team; with neither, those of every user who has none of their own.
-
-    An empty field sets no limit. A user's quota counts over all teams.
-    """
-
-    user = models.OneToOneField(
-        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, null=True, blank=True, related_name="quota"
-    )
-    team = models.OneToOneField(Team, on_delete=models.CASCADE, null=True, blank=True, related_name="quota")
-    gpus = models.PositiveIntegerField(_("GPUs at once"), null=True, blank=True)
-    gpus_by_model = models.JSONField(_("GPUs at once by model"), default=dict, blank=True)  # {model: most}
-    guaranteed_gpus = models.PositiveIntegerField(
-        _("guaranteed GPUs"), null=True, blank=True,
-        help_text=_("Of a team: what it holds beyond this is borrowed, and given back when their owners need it."),
-    )  # fmt: skip
-    millicpus = models.PositiveIntegerField(_("CPUs at once (thousandths)"), null=True, blank=True)
-    memory_mib = models.PositiveIntegerField(_("memory at once (MiB)"), null=True, blank=True)
-    running_jobs = models.PositiveIntegerField(_("running jobs"), null=True, blank=True)
-    queued_jobs = models.PositiveIntegerField(_("queued jobs"), null=True, blank=True)
-    interactive_jobs = models.PositiveIntegerField(_("running interactive jobs"), null=True, blank=True)
-    gpu_hours = models.PositiveIntegerField(_("GPU-hours in the window"), null=True, blank=True)
-    gpu_hours_soft = models.PositiveIntegerField(
-        _("GPU-hours in the window, soft mark"), null=True, blank=True,
-        help_text=_("Beyond this, jobs start only after all that are within theirs."),
-    )  # fmt: skip
-    window_days = models.PositiveSmallIntegerField(
-        _("days of the window"), null=True, blank=True, help_text=_("Empty: 30.")
-    )
-    job_gpus = models.PositiveIntegerField(_("GPUs of the largest job"), null=True, blank=True)
-    limit_seconds = models.PositiveIntegerField(_("longest time limit (seconds)"), null=True, blank=True)
-    priority = models.PositiveSmallIntegerField(_("highest priority"), choices=Priority.choices, null=True, blank=True)
-
-    class Meta:
-        constraints = [
-            models.CheckConstraint(
-                condition=models.Q(user__isnull=True) | models.Q(team__isnull=True), name="quota_of_one"
-            ),
-            models.UniqueConstraint(
-                models.Value(1),
-                condition=models.Q(user__isnull=True, team__isnull=True),
-                name="one_default_quota",
-            ),
-        ]
-        verbose_name = _("quota")
-        verbose_name_plural = _("quotas")
-
-    def __str__(self) -> str:
-        return str(self.user or self.team or _("every user"))
-
-    def validate_constraints(self, exclude: Collection[str] | None = None) -> None:
-        """Whose quota it is, in sentences rather than by the names of constraints."""
-        if not {"user", "team"} & set(exclude or ()):
-            if self.user_id and self.team_id:
-                raise ValidationError(_("A quota is that of a user or of a team, not of both."))
-            others = Quota.objects.filter(user=None, team=None).exclude(pk=self.pk)
-            if not (self.user_id or self.team_id) and others.exists():
-                raise ValidationError(_("There is a quota for every user already: change it, or name a user or team."))
-        super().validate_constraints(exclude)
-
-
-class Mount(models.Model):
-    """A host directory that jobs may mount at /mnt/<name>. Only an admin names one."""
-
-    name = models.SlugField(_("name"), max_length=40, unique=True)
-    source = models.CharField(_("path on the hosts"), max_length=500)
-    read_only = models.BooleanField(_("read-only"), default=True)
-    teams = models.ManyToManyField(
-        Team, blank=True, verbose_name=_("teams"), help_text=_("Empty: every team."), related_name="mounts"
-    )
-
-    class Meta:
-        ordering = ["name"]
-        verbose_name = _("mount")
-        verbose_name_plural = _("mounts")
-
-    def __str__(self) -> str:
-        return self.name
-
-    @property
-    def target(self) -> str:
-        return f"/mnt/{self.name}"
-
-
-class RegistryLogin(models.Model):
-    """What nodes log in to an image registry with. The password is encrypted and never shown again."""
-
-    registry = models.CharField(
-        _("registry"), max_length=200, unique=True, help_text=_("As in image names; docker.io for Docker Hub.")
-    )
-    username = models.CharField(_("user name"), max_length=200)
-    password_encrypted = models.TextField(editable=False, blank=True)
-
-    class Meta:
-        ordering = ["registry"]
-        verbose_name = _("registry log-in")
-        verbose_name_plural = _("registry log-ins")
-
-    def __str__(self) -> str:
-        return self.registry
-
-
-class Cluster(models.Model):
-    """The one row of cluster-wide switches, and the lease of the scheduler whose turn it is."""
-
-    paused = models.BooleanField(
-        _("all starts paused"), default=False, help_text=_("Running jobs go on; nothing new starts.")
-    )
-    pause_reason = models.CharField(_("reason"), max_length=200, blank=True)
-    image_patterns = models.TextField(
-        _("allowed images"),
-        blank=True,
-        help_text=_("One pattern a line, such as docker.io/library/* . Empty: every image."),
-    )
-    half_life_days = models.PositiveSmallIntegerField(
-        _("half-life of usage (days)"), default=7, help_text=_("After this, GPU-hours count half in the fair share.")
-    )
-    lift_after_hours = models.PositiveSmallIntegerField(
-        _("lift a class after (hours)"), null=True, blank=True, default=24,
-        help_text=_("A job that waited so long is treated as of the next higher priority. Empty: never."),
-    )  # fmt: skip
-    preempt_lower = models.BooleanField(
-        _("higher priority may stop preemptible jobs"), default=False,
-        help_text=_("Borrowed GPUs are taken back for their owners in any case."),
-    )  # fmt: skip
-    protected_minutes = models.PositiveSmallIntegerField(
-        _("protected run time (minutes)"), default=10, help_text=_("No job is stopped for another before.")
-    )
-    defragment = models.BooleanField(
-        _("move jobs to make room"), default=False, help_text=_("Only jobs whose owners allow it are moved.")
-    )
-    extension_hours = models.PositiveSmallIntegerField(
-        _("longest extension in spite of others (hours)"), default=0,
-        help_text=_("So much more time a job's owner gets although others are delayed."),
-    )  # fmt: skip
-    scheduler_owner = models.CharField(max_length=100, blank=True, editable=False)
-    scheduler_lease_until = models.DateTimeField(null=True, editable=False)
-    last_pass_at = models.DateTimeField(null=True, editable=False)
-
-    class Meta:
-        verbose_name = _("cluster")
-        verbose_name_plural = _("cluster")
-
-    def __str__(self) -> str:
-        return "cluster"
-
-    @classmethod
-    def get(cls) -> Self:
-        """The row, made on first use."""
-        row, _created = cls.objects.get_or_create(pk=1)
-        return row
 
 
 class CommandKind(models.TextChoices):
@@ -503,74 +300,6 @@ class AllocationSlot(models.Model):
         return f"slot {self.slot} of GPU {self.gpu_id}"
 
 
-class Estimate(models.Model):
-    """When a job was told that it would start, and when it did: what the hit rate is worked out from."""
-
-    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="estimates")
-    made_at = models.DateTimeField(default=timezone.now)
-    earliest = models.DateTimeField()
-    latest = models.DateTimeField(null=True)  # None: nobody could say
-    raw_earliest = models.DateTimeField(null=True)  # as planned, before it was corrected by how past ones went
-    raw_latest = models.DateTimeField(null=True)
-    started_at = models.DateTimeField(null=True)  # its GPUs were given; None: it waits still, or was cancelled
-
-    class Meta:
-        indexes = [
-            models.Index(fields=["started_at"], name="estimate_started"),
-            models.Index(fields=["job", "-id"], name="estimate_job"),
-        ]
-        verbose_name = _("estimate")
-        verbose_name_plural = _("estimates")
-
-    def __str__(self) -> str:
-        return f"start of job {self.job_id}, said at {self.made_at:%Y-%m-%d %H:%M}"
-
-
-class WhatIf(models.Model):
-    """A question of an admin: how long would the jobs of the last days have waited under other rules?"""
-
-    class State(models.TextChoices):
-        ASKED = "asked", _("waits for the scheduler's host")
-        RUNNING = "running", _("is being worked out")
-        DONE = "done", _("done")
-        FAILED = "failed", _("failed")
-
-    asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
-    asked_at = models.DateTimeField(default=timezone.now)
-    days = models.PositiveSmallIntegerField()
-    changes = models.JSONField(default=dict)  # see jobs.whatif.Changes
-    state = models.CharField(max_length=8, choices=State.choices, default=State.ASKED)
-    progress = models.PositiveSmallIntegerField(default=0)  # percent
-    heard_at = models.DateTimeField(null=True)  # who works it out, was last heard of
-    result = models.JSONField(default=dict)  # see jobs.whatif.compare
-    message = models.TextField(blank=True)  # why it failed
-
-    class Meta:
-        ordering = ["-id"]
-        verbose_name = _("what-if")
-        verbose_name_plural = _("what-ifs")
-
-    def __str__(self) -> str:
-        return f"what-if of {self.asked_at:%Y-%m-%d %H:%M}"
-
-
-class UsageDay(models.Model):
-    """GPU-seconds of one member in one team on one closed day (UTC): a sum of allocations, rebuildable from them."""
-
-    day = models.DateField()
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
-    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="+")
-    gpu_seconds = models.FloatField()
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["day", "user", "team"], name="one_usage_per_day")]
-        verbose_name = _("usage of a day")
-        verbose_name_plural = _("usage of days")
-
-    def __str__(self) -> str:
-        return f"{self.gpu_seconds:.0f} GPU-seconds on {self.day}"
-
-
 class JobEvent(models.Model):
     """The journal: every move and every wish, in order. Append-only."""
 
@@ -591,23 +320,3 @@ class JobEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} of job {self.job_id}"
-
-
-class LogSegment(models.Model):
-    """An immutable piece of a run's log in log storage: raw bytes [offset, offset + length)."""
-
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="segments")
-    generation = models.PositiveSmallIntegerField(default=0)
-    offset = models.PositiveBigIntegerField()
-    length = models.PositiveIntegerField()
-    name = models.CharField(max_length=200)  # in STORAGES["logs"]
-    created_at = models.DateTimeField(default=timezone.now)
-
-    class Meta:
-        ordering = ["offset"]
-        constraints = [models.UniqueConstraint(fields=["run", "generation", "offset"], name="one_segment_per_offset")]
-        verbose_name = _("log segment")
-        verbose_name_plural = _("log segments")
-
-    def __str__(self) -> str:
-        return f"[{self.offset}, {self.offset + self.length}) of run {self.run_id}"

@@ -1,0 +1,25 @@
+"""The tables, by what they are about: rules that admins set, the work itself, and what is kept about it."""
+
+from jobs.models.records import Estimate, LogSegment, UsageDay, WhatIf
+from jobs.models.rules import Cluster, Membership, Mount, Priority, Quota, RegistryLogin, Team
+from jobs.models.work import Allocation, AllocationSlot, CommandKind, Job, JobEvent, Run
+
+__all__ = [
+    "Allocation",
+    "AllocationSlot",
+    "Cluster",
+    "CommandKind",
+    "Estimate",
+    "Job",
+    "JobEvent",
+    "LogSegment",
+    "Membership",
+    "Mount",
+    "Priority",
+    "Quota",
+    "RegistryLogin",
+    "Run",
+    "Team",
+    "UsageDay",
+    "WhatIf",
+]
