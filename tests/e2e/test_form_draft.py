@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests import factories
+from tests.rigs.browser import flawless_tab, log_in
 from tests.rigs.stack import Stack
 
 NOTICE = "What you typed before is here again."
@@ -21,20 +22,8 @@ def frank(stack: Stack) -> str:
 
 @pytest.fixture
 def tab(browser: Browser) -> Iterator[Page]:
-    """A tab in which any error of a script fails the test."""
-    context = browser.new_context(viewport={"width": 1400, "height": 1000})
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
-    assert errors == []
-
-
-def log_in(tab: Page, name: str) -> None:
-    tab.locator("input[name=login]").fill(name)
-    tab.locator("input[name=password]").fill(factories.PASSWORD)
-    tab.locator("main button[type=submit]").click()
+    with flawless_tab(browser, viewport={"width": 1400, "height": 1000}) as page:
+        yield page
 
 
 def fill_in(tab: Page) -> None:

@@ -15,6 +15,7 @@ from jobs.request import JobRequest
 from jobs.states import Wish
 from jobs.submit import submit
 from tests import factories
+from tests.rigs.browser import flawless_tab, log_in
 from tests.rigs.engine import BUSYBOX
 from tests.rigs.processes import wait_until
 from tests.rigs.stack import Stack
@@ -46,9 +47,7 @@ def signed_in(stack: Stack, browser: Browser, erin: str) -> Any:
     context = browser.new_context()
     page = context.new_page()
     page.goto(f"{stack.url}/accounts/login/")
-    page.locator("input[name=login]").fill(erin)
-    page.locator("input[name=password]").fill(factories.PASSWORD)
-    page.locator("main button[type=submit]").click()
+    log_in(page, erin)
     expect(page).to_have_url(f"{stack.url}/")
     state = context.storage_state()
     context.close()
@@ -57,14 +56,8 @@ def signed_in(stack: Stack, browser: Browser, erin: str) -> Any:
 
 @pytest.fixture
 def tab(browser: Browser, signed_in: Any) -> Iterator[Page]:
-    """A tab in which any error of a script fails the test."""
-    context = browser.new_context(storage_state=signed_in, viewport={"width": 1400, "height": 900})
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
-    assert errors == []
+    with flawless_tab(browser, storage_state=signed_in, viewport={"width": 1400, "height": 900}) as page:
+        yield page
 
 
 def _submit(stack: Stack, owner: str, script: str, **fields: Any) -> int:
@@ -210,9 +203,7 @@ def test_logging_out_elsewhere_ends_the_live_page(tab: Page, stack: Stack, brows
     context = browser.new_context()
     page = context.new_page()
     page.goto(f"{stack.url}/accounts/login/")
-    page.locator("input[name=login]").fill(name)
-    page.locator("input[name=password]").fill(factories.PASSWORD)
-    page.locator("main button[type=submit]").click()
+    log_in(page, name)
     page.goto(f"{stack.url}/jobs/{job}/")
     expect(page.locator(".live-word")).to_have_text("live", timeout=60_000)
 
