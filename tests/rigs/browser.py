@@ -1,0 +1,28 @@
+"""What tests do with a real browser: log in, and fail for any error of a page's own scripts."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from playwright.sync_api import Browser, Page
+
+from tests import factories
+
+
+def log_in(page: Page, name: str) -> None:
+    """Fill in the log-in page that is open, and send it."""
+    page.locator("input[name=login]").fill(name)
+    page.locator("input[name=password]").fill(factories.PASSWORD)
+    page.locator("main button[type=submit]").click()
+
+
+@contextlib.contextmanager
+def flawless_tab(browser: Browser, **options: Any) -> Iterator[Page]:
+    """A tab in which any error of a script fails the test."""
+    context = browser.new_context(**options)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert errors == []
