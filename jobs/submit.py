@@ -67,7 +67,7 @@ def check(request: JobRequest, *, owner: Any, team: Team) -> tuple[Limits, Limit
 
 _FIELDS = {
     "NO_GPU_MODEL": "gpu_model", "NO_GPU_MEMORY": "gpu_memory_mib", "TOO_LARGE_CPUS": "millicpus",
-    "TOO_LARGE_MEMORY": "memory_mib",
+    "TOO_LARGE_MEMORY": "memory_mib", "NO_LABELS": "node_labels", "NO_GPU_PROFILE": "gpu_profile",
 }  # fmt: skip
 
 

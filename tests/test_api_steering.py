@@ -1,0 +1,73 @@
+"""Steering jobs that wait or run, over the API."""
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from jobs.models import Job, Run
+from portal.models import User
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def api(alice: User, client: Client) -> Client:
+    client.force_login(alice)
+    return client
+
+
+def post(api: Client, path: str, body: Any = None) -> tuple[int, Any]:
+    answer = api.post(f"/api/jobs{path}", json.dumps(body or {}), content_type="application/json")
+    return answer.status_code, answer.json()
+
+
+def test_a_job_asks_for_parts_labels_and_sizes(api: Client) -> None:
+    node = factories.make_node("alpha", gpus=2, labels={"disk": "nvme"})
+    node.gpus.update(slots=2)
+    factories.make_gpu(node, 2, uuid="MIG-1", profile="1g.10gb")
+    asked = {"image": "a", "script": "true", "gpus": 1, "node_labels": ["disk=nvme"], "movable": True}
+    for extra, columns in (
+        ({"gpu_percent": 37.5}, {"gpu_milli": 375}), ({"gpu_profile": "1g.10gb"}, {"gpu_profile": "1g.10gb"}),
+        ({"gpus": 2, "least_gpus": 1, "stop_signal": "SIGINT"}, {"least_gpus": 1, "stop_signal": "SIGINT"}),
+    ):  # fmt: skip
+        status, said = post(api, "", {**asked, **extra})
+        assert status == 201, said
+        assert Job.objects.filter(pk=said["id"], movable=True, node_labels=["disk=nvme"], **columns).exists()
+        assert {name: said[name] for name in extra} == extra
+
+
+@pytest.mark.parametrize(
+    ("extra", "field", "code"),
+    [({"gpus": 2, "gpu_percent": 50}, "gpu_percent", "SHARE_OF_ONE"),
+     ({"gpus": 2, "gpu_profile": "1g.10gb"}, "gpu_profile", "PROFILE_OF_ONE"),
+     ({"gpus": 1, "gpu_profile": "half"}, "gpu_profile", "PROFILE_FORM"),
+     ({"gpus": 1, "least_gpus": 2}, "least_gpus", "LEAST_RANGE"),
+     ({"stop_signal": "SIGKILL"}, "stop_signal", "SIGNAL_UNKNOWN"),
+     ({"node_labels": ["nvme"]}, "node_labels", "LABEL_FORM"),
+     ({"gpus": 1, "node_labels": ["disk=nvme"]}, "node_labels", "NO_LABELS"),
+     ({"gpus": 1, "gpu_profile": "7g.80gb"}, "gpu_profile", "NO_GPU_PROFILE")],
+)  # fmt: skip
+def test_what_cannot_be_asked_is_refused_at_its_field(
+    api: Client, extra: dict[str, Any], field: str, code: str
+) -> None:  # fmt: skip
+    """NVIDIA/k8s-device-plugin#446, nanoporetech/dorado#812: CUDA sees one MIG instance, whatever it is given."""
+    factories.make_node("alpha")
+    status, said = post(api, "", {"image": "a", "script": "true", **extra})
+    assert (status, [(error["field"], error["code"]) for error in said["errors"]]) == (422, [(field, code)])
+
+
+def test_moving_extending_and_amending(api: Client, alice: User) -> None:
+    run = factories.make_run(factories.make_job(alice), factories.make_node("alpha", gpus=2))
+    status, said = post(api, f"/{run.job_id}/extend", {"extension": "2h"})
+    assert (status, said["granted"], said["delayed"]) == (200, True, [])
+    assert said["job"]["limit_seconds"] == 3600 + 7200
+    waits = factories.make_job(alice, gpus=2)
+    assert post(api, f"/{waits.pk}/amend", {"limit": 600})[1]["changed"]
+    assert post(api, f"/{waits.pk}/amend", {"limit": 700})[1]["errors"][0]["code"] == "ONLY_SHORTER"
+    assert post(api, f"/{run.job_id}/move", {"gpus": 2})[1]["errors"][0]["code"] == "NOT_ELASTIC"
+    assert post(api, f"/{run.job_id}/move")[1]["changed"]
+    assert Run.objects.get(pk=run.pk).wish == "REBIND"
+    assert post(api, f"/{run.job_id}/extend", {"extension": "x"})[1]["errors"][0]["code"] == "BAD_DURATION"
