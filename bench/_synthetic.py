@@ -10,13 +10,14 @@ from jobs.policy.view import Gpu, Node, Share, Snapshot, Waiting
 
 BEGIN = datetime(2026, 3, 2, tzinfo=UTC)  # a Monday
 HOUR, DAY = 3600.0, 86400.0
-LIMITS = [HOUR * hours for hours in (0.5, 1, 2, 4, 8, 12, 24, 48, 72)]
+STEP = 0.25 * HOUR  # limits are whole quarters of an hour
+LONGEST = 72 * HOUR
 USERS, TEAMS = 25, 5
 
 
 @dataclass(frozen=True)
 class Habit:
-    """What one user runs again and again: a script, its usual length in seconds, its size, and the limit asked for."""
+    """What one user runs again and again: its usual length in seconds, its size, and by what factor they over-ask."""
 
     user: int
     name: str
@@ -24,7 +25,7 @@ class Habit:
     median: float
     spread: float  # sigma of the logarithm
     gpus: int
-    limit: float
+    factor: float
     weight: float
 
 
@@ -53,11 +54,10 @@ def habits(dice: random.Random) -> list[Habit]:
         for number in range(dice.randint(2, 5)):
             median = min(max(dice.lognormvariate(math.log(1.2 * HOUR), 1.0), 300), 24 * HOUR)
             spread = dice.uniform(0.2, 0.9)
-            wanted = median * over_asks
             found.append(Habit(
                 user=user, name=f"script-{number}", image=f"lab/{user % 7}", median=median, spread=spread,
                 gpus=dice.choices((1, 2, 4, 8), (60, 15, 15, 10))[0],
-                limit=next((limit for limit in LIMITS if limit >= wanted), LIMITS[-1]),
+                factor=over_asks,
                 weight=eagerness * dice.lognormvariate(0, 0.5) / median**0.3,
             ))  # fmt: skip
     return found
@@ -68,17 +68,21 @@ def tasks(count: int, *, seed: int, gpus: int, load: float) -> list[Task]:
     dice = random.Random(seed)
     known = habits(dice)
     drawn = [_job(dice, habit) for habit in dice.choices(known, [habit.weight for habit in known], k=count)]
-    work = sum(habit.gpus * seconds for habit, seconds in drawn)
+    work = sum(habit.gpus * seconds for habit, seconds, _limit in drawn)
     times = _arrivals(dice, count, span=work / (gpus * load))
-    return [_task(number, at, habit, seconds, dice) for number, (at, (habit, seconds)) in enumerate(
-        zip(times, drawn, strict=True), 1)]  # fmt: skip
+    return [_task(number, at, *job, dice) for number, (at, job) in enumerate(zip(times, drawn, strict=True), 1)]
 
 
-def _job(dice: random.Random, habit: Habit) -> tuple[Habit, float]:
-    """One run of the habit; one in fifteen fails in its first minutes."""
-    if dice.random() < 1 / 15:
-        return habit, dice.uniform(10, 240)
-    return habit, min(dice.lognormvariate(math.log(habit.median), habit.spread), habit.limit)
+def _job(dice: random.Random, habit: Habit) -> tuple[Habit, float, float]:
+    """One run of the habit: its length and its limit. One in twenty fails in its first minutes.
+
+    People roughly know how long a run will take, and ask for that by their factor.
+    """
+    meant = min(dice.lognormvariate(math.log(habit.median), habit.spread), LONGEST / habit.factor)
+    limit = min(math.ceil(meant * habit.factor / STEP) * STEP, LONGEST)
+    if dice.random() < 1 / 20:
+        return habit, dice.uniform(10, 240), limit
+    return habit, min(meant * dice.lognormvariate(0, 0.2), limit), limit
 
 
 def _arrivals(dice: random.Random, count: int, *, span: float) -> list[float]:
@@ -98,10 +102,10 @@ def wave(at: float) -> float:
     return daily * (0.55 if weekday >= 5 else 1.18)
 
 
-def _task(number: int, at: float, habit: Habit, seconds: float, dice: random.Random) -> Task:
+def _task(number: int, at: float, habit: Habit, seconds: float, limit: float, dice: random.Random) -> Task:
     job = Waiting(
         id=number, user=habit.user, team=habit.user % TEAMS, priority=dice.choices((0, 1, 2), (10, 85, 5))[0],
         queued_at=BEGIN + timedelta(seconds=round(at)), gpus=habit.gpus, millicpus=4000 * habit.gpus,
-        memory_mib=32768 * habit.gpus, limit_seconds=round(habit.limit),
+        memory_mib=32768 * habit.gpus, limit_seconds=round(limit),
     )  # fmt: skip
     return Task(job=job, seconds=round(seconds), image=habit.image, name=habit.name)

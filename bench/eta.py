@@ -7,6 +7,7 @@ within its range. Aim: at least 80% hits, and a median width of at most the medi
 OPENB=<folder> adds openb's own arrivals and lengths on hosts that they fill.
 """
 
+import math
 import os
 import random
 import statistics
@@ -33,9 +34,19 @@ class Told:
     """What one job was told, and what came of it. Seconds from its submission; None while not known."""
 
     at: datetime
+    gpus: int
     raw: tuple[float, float] | None
     shown: tuple[float, float] | None
     waited: float | None = None
+
+    def outcome(self, now: datetime) -> list[Outcome]:
+        """What is known of it at that moment; nothing where there was no range."""
+        if self.raw is None or self.shown is None:
+            return []
+        if self.waited is None:
+            return [Outcome(*self.raw, self.gpus, (now - self.at).total_seconds(), open=True)]
+        hit = self.shown[0] <= self.waited <= self.shown[1]
+        return [Outcome(*self.raw, self.gpus, self.waited, hit=hit)]
 
 
 @dataclass
@@ -43,7 +54,6 @@ class Oracle:
     """Watches a replay, tells every arrival that must wait its range, and learns from those that have started."""
 
     told: dict[int, Told] = field(default_factory=dict)
-    outcomes: list[Outcome] = field(default_factory=list)
     calibration: Calibration = field(default_factory=lambda: Calibration([]))
     at_once: int = 0
 
@@ -53,23 +63,25 @@ class Oracle:
             self._started(job, picture.now)
         self.at_once += len(placed & new)
         if new - placed:
-            self.calibration = Calibration(self.outcomes[-RECENT:])
-        for job in sorted(new - placed):
-            self.told[job] = self._tell(plan.expected.get(job), picture.now)
+            self.calibration = Calibration([one for told in self._last() for one in told.outcome(picture.now)])
+        for job in picture.waiting:
+            if job.id in new and job.id not in placed:
+                self.told[job.id] = self._tell(plan.expected.get(job.id), job.gpus, picture.now)
 
-    def _tell(self, expected: Expected | None, now: datetime) -> Told:
+    def _last(self) -> list[Told]:
+        return list(self.told.values())[-RECENT:]
+
+    def _tell(self, expected: Expected | None, gpus: int, now: datetime) -> Told:
         if expected is None or expected.latest is None:
-            return Told(now, None, None)
+            return Told(now, gpus, None, None)
         low, high = ((at - now).total_seconds() for at in (expected.earliest, expected.latest))
-        return Told(now, (low, high), self.calibration.correct(low, high))
+        return Told(now, gpus, (low, high), self.calibration.correct(low, high, gpus))
 
     def _started(self, job: int, now: datetime) -> None:
         told = self.told.get(job)
         if told is None or told.waited is not None:
             return
         told.waited = (now - told.at).total_seconds()
-        if told.raw is not None:
-            self.outcomes.append(Outcome(*told.raw, told.waited))
 
 
 def score(told: list[Told], *, of: str) -> dict[str, float]:
@@ -139,7 +151,7 @@ def openb(folder: Path) -> dict[str, Any]:
 def _limited(task: Task, dice: random.Random) -> Task:
     user = dice.randrange(synthetic.USERS)
     asked = (task.seconds or 0.0) * (1.2 + dice.lognormvariate(0.7, 0.6))
-    limit = next((limit for limit in synthetic.LIMITS if limit >= asked), asked)
+    limit = math.ceil(asked / synthetic.STEP) * synthetic.STEP
     job = replace(task.job, user=user, team=user % synthetic.TEAMS, limit_seconds=round(limit), gpu_model="",
                   gpu_milli=1000, millicpus=4000, memory_mib=4096)  # fmt: skip
     return replace(task, job=job, image=f"image-{user % 7}", name=f"{job.gpus} GPUs of {user}")

@@ -200,7 +200,7 @@ def _write_reasons(picture: Snapshot, plan: Plan) -> None:
                 wait_reasons=reasons, blocked_since=since
             )
             announce.job_changed(job.id)
-        estimates.write(plan.expected, ranges, picture.now, held={job.id for job in picture.waiting if job.held_by})
+        estimates.write(plan.expected, ranges, picture.waiting, picture.now)
 
 
 def resend_lost_starts(now: datetime) -> int:

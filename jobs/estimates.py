@@ -5,17 +5,18 @@ A start, here, is when the job's GPUs are given. An estimate is hit when that li
 
 import statistics
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
-from django.db.models import Count
+from django.db.models import Count, Q
 from django.utils import timezone
 
 from jobs import announce
 from jobs.models import Estimate, Job
-from jobs.policy import Expected
+from jobs.policy import Expected, Waiting
 from jobs.policy.calibrate import RECENT, Calibration, Outcome
 from jobs.states import JobState
 
@@ -60,47 +61,63 @@ _kept = _Kept()
 # --- what is shown ---
 
 
-def shown(expected: Mapping[int, Expected], now: datetime) -> dict[int, Expected]:
-    """The planned ranges as they are to be told, by job."""
+def shown(expected: Mapping[int, Expected], gpus: Mapping[int, int], now: datetime) -> dict[int, Expected]:
+    """The planned ranges as they are to be told, by job; `gpus` are those that the jobs ask for."""
     by = calibration() if expected else None
-    return {job: _corrected(raw, by, now) for job, raw in expected.items()} if by is not None else {}
+    return {job: _corrected(raw, gpus.get(job, 0), by, now) for job, raw in expected.items()} if by is not None else {}
 
 
-def _corrected(raw: Expected, by: Calibration, now: datetime) -> Expected:
+def _corrected(raw: Expected, gpus: int, by: Calibration, now: datetime) -> Expected:
     if raw.latest is None:
         return raw
-    low, high = by.correct(*(max((at - now).total_seconds(), 0.0) for at in (raw.earliest, raw.latest)))
+    low, high = by.correct(_ahead(raw.earliest, now), _ahead(raw.latest, now), gpus)
     return Expected(earliest=now + timedelta(seconds=low), latest=now + timedelta(seconds=high))
 
 
+def _ahead(at: datetime, now: datetime) -> float:
+    return max((at - now).total_seconds(), 0.0)
+
+
 def calibration() -> Calibration:
-    """By the newest estimates whose jobs have started; at most `PAST_REREAD` seconds old."""
+    """By the newest estimates, also those of jobs that wait still; at most `PAST_REREAD` seconds old."""
     if _kept.calibration is None or time.monotonic() - _kept.calibrated_at >= settings.PAST_REREAD:
-        _kept.calibration, _kept.calibrated_at = Calibration(_outcomes()), time.monotonic()
+        _kept.calibration, _kept.calibrated_at = Calibration(_outcomes(timezone.now())), time.monotonic()
     return _kept.calibration
 
 
-def _outcomes() -> list[Outcome]:
+def _outcomes(now: datetime) -> list[Outcome]:
+    """The newest estimates that count, oldest first."""
+    counts = Q(started_at__isnull=False) | Q(job__state=JobState.QUEUED)
     rows = Estimate.objects.filter(
-        started_at__gte=timezone.now() - timedelta(days=DAYS), raw_earliest__isnull=False, raw_latest__isnull=False
-    ).order_by("-started_at", "-id")
-    columns = ("made_at", "raw_earliest", "raw_latest", "started_at")
-    return [
-        Outcome(*(max((at - made).total_seconds(), 0.0) for at in (low, high, started)))
-        for made, low, high, started in rows.values_list(*columns)[:RECENT]
-    ]  # fmt: skip
+        counts, made_at__gte=now - timedelta(days=DAYS), raw_earliest__isnull=False, raw_latest__isnull=False
+    ).order_by("-made_at", "-id")
+    columns = ("made_at", "raw_earliest", "raw_latest", "job__gpus", "started_at", "earliest", "latest")
+    return [_outcome(row, now) for row in reversed(rows.values_list(*columns)[:RECENT])]
+
+
+def _outcome(row: tuple[Any, ...], now: datetime) -> Outcome:
+    made, low, high, gpus, started, earliest, latest = row
+    planned = _ahead(low, made), _ahead(high, made), gpus
+    if started is None:
+        return Outcome(*planned, _ahead(now, made), open=True)
+    hit = None if latest is None else earliest <= started <= latest
+    return Outcome(*planned, _ahead(started, made), hit=hit)
 
 
 # --- what is written ---
 
 
-def write(expected: Mapping[int, Expected], told: Mapping[int, Range], now: datetime, *, held: Collection[int]) -> None:
+def write(
+    expected: Mapping[int, Expected], told: Mapping[int, Range], waiting: Iterable[Waiting], now: datetime
+) -> None:
     """Store each waiting job's range where it moved by more than a bit, and record it where it moved by much.
 
     `expected` are the planned ranges, `told` those that the waiting jobs' rows hold; a waiting job that is not
-    planned is one of which nobody can say. `held` are waiting jobs that somebody holds. In a transaction.
+    planned is one of which nobody can say. In a transaction.
     """
-    fresh = shown({pk: expected[pk] for pk in told if pk in expected}, now)
+    jobs = {job.id: job for job in waiting}
+    gpus = {pk: job.gpus for pk, job in jobs.items()}
+    fresh = shown({pk: expected[pk] for pk in told if pk in expected and not jobs[pk].held_by}, gpus, now)
     moved = {pk: fresh.get(pk) for pk, said in told.items() if _differ(_range(*said), fresh.get(pk), now, SHOWN_PART)}
     if not moved:
         return
@@ -108,11 +125,11 @@ def write(expected: Mapping[int, Expected], told: Mapping[int, Range], now: date
         Job(pk=pk, expected_earliest=new.earliest if new else None, expected_latest=new.latest if new else None)
         for pk, new in moved.items()
     ]
-    waiting = Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD])
-    waiting.bulk_update(rows, ["expected_earliest", "expected_latest"], batch_size=200)
+    still = Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD])
+    still.bulk_update(rows, ["expected_earliest", "expected_latest"], batch_size=200)
     for pk in moved:
         announce.job_changed(pk)
-    _forget(pk for pk in moved if pk in held)
+    _forget(pk for pk in moved if jobs[pk].held_by)
     _record({pk: (new, expected[pk]) for pk, new in moved.items() if new is not None}, now)
 
 

@@ -45,5 +45,5 @@ def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
         return Preview(verdict="never", reasons=rest, refusals=refusals)
     ahead = {p.job for p in plan.placements}
     still = [w.id for w in order.in_order(picture) if w.id not in ahead and not w.held_by]
-    expected = estimates.shown({0: plan.expected[0]}, now)[0] if 0 in plan.expected else None
+    expected = estimates.shown({0: plan.expected[0]}, {0: job.gpus}, now)[0] if 0 in plan.expected else None
     return Preview(verdict="waits", reasons=reasons, position=still.index(0) + 1, expected=expected)

@@ -1,17 +1,20 @@
 """How long like jobs ran: of the same owner, image and name, else of wider circles. Pure. Times in seconds.
 
-The circles, from the nearest on: owner, image and name; owner and image; owner; and for whoever has no past,
-the part of their time limits that everybody used. A circle counts once it holds a few runs.
+The circles, from the nearest on: owner, image and name; owner and image; owner; everybody. A circle counts once it
+holds a few runs. Within one, a length is told either as such or as a part of the time limit, whichever has varied
+less: some ask for what they need times a factor, others always for the same.
 """
 
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 KEPT = 50  # of each circle's runs, the newest
-SHARES_KEPT = 500
+EVERYBODY_KEPT = 500
+TINY = 1e-6
 FEWEST = 4  # runs without which a circle says nothing
 LOW, HIGH = 0.2, 0.8  # quantiles
 
@@ -40,27 +43,47 @@ class _Sorted:
         insort(self.values, value)
 
 
+@dataclass
+class _Circle:
+    """The runs of one circle: how long they ran, and what part of their limits that was."""
+
+    lengths: _Sorted
+    shares: _Sorted
+
+    def longer(self, ran: float, limit: int | None) -> list[float] | None:
+        """Lengths above `ran` that such a run may have, in order; None when too few are known."""
+        lengths = _above(self.lengths.values, ran)
+        shares = _above(self.shares.values, ran / limit) if limit else []
+        if limit and len(shares) >= FEWEST and (len(lengths) < FEWEST or self._shares_vary_less()):
+            return [share * limit for share in shares]
+        return lengths if len(lengths) >= FEWEST else None
+
+    def _shares_vary_less(self) -> bool:
+        return spread(self.shares.values) < spread(self.lengths.values)
+
+
 class Past:
     """Runs that ended, and what they say of others."""
 
     def __init__(self) -> None:
-        self._circles: dict[tuple[object, ...], _Sorted] = {}
-        self._shares = _Sorted(SHARES_KEPT)
+        self._circles: dict[tuple[object, ...], _Circle] = {}
 
     def add(self, like: Like, seconds: float) -> None:
         """A run that ended after so long."""
-        for circle in _circles(like):
-            self._circles.setdefault(circle, _Sorted(KEPT)).add(seconds)
-        if like.limit_seconds:
-            self._shares.add(min(seconds / like.limit_seconds, 1.0))
+        for key in _circles(like):
+            kept = KEPT if key else EVERYBODY_KEPT
+            circle = self._circles.setdefault(key, _Circle(_Sorted(kept), _Sorted(kept)))
+            circle.lengths.add(seconds)
+            if like.limit_seconds:
+                circle.shares.add(min(seconds / like.limit_seconds, 1.0))
 
     def seconds(self, like: Like, *, ran: float = 0.0) -> tuple[float, float] | None:
         """A low and a high quantile of how long such a job runs in all, if it ran so long already; None: no idea."""
-        limit = like.limit_seconds
-        found = self._longer(like, ran)
+        found = self.longer(like, ran)
         if found is None:
             return None
         low, high = quantile(found, LOW), quantile(found, HIGH)
+        limit = like.limit_seconds
         return (low, high) if limit is None else (min(low, limit), min(high, limit))
 
     def ends(self, like: Like, *, since: datetime, now: datetime) -> tuple[datetime, datetime] | None:
@@ -71,24 +94,27 @@ class Past:
         early, late = (since + timedelta(seconds=seconds) for seconds in found)
         return max(early, now), max(late, now)
 
-    def _longer(self, like: Like, ran: float) -> Sequence[float] | None:
-        """The nearest circle's values above `ran`, in order."""
-        for circle in _circles(like):
-            held = self._circles.get(circle)
-            if held is not None and len(rest := _above(held.values, ran)) >= FEWEST:
-                return rest
-        limit = like.limit_seconds
-        if not limit or len(rest := _above(self._shares.values, ran / limit)) < FEWEST:
-            return None
-        return [share * limit for share in rest]
+    def longer(self, like: Like, ran: float) -> list[float] | None:
+        """The nearest circle's lengths above `ran`, in order; None when no circle knows enough."""
+        for key in _circles(like):
+            circle = self._circles.get(key)
+            found = None if circle is None else circle.longer(ran, like.limit_seconds)
+            if found is not None:
+                return found
+        return None
 
 
 def _circles(like: Like) -> tuple[tuple[object, ...], ...]:
-    return (like.user, like.image, like.name), (like.user, like.image), (like.user,)
+    return (like.user, like.image, like.name), (like.user, like.image), (like.user,), ()
 
 
 def _above(values: list[float], least: float) -> list[float]:
     return values[bisect_right(values, least) :] if least > 0 else values
+
+
+def spread(values: Sequence[float]) -> float:
+    """How far the middle half of ordered values lies apart, as a factor."""
+    return (quantile(values, 0.75) + TINY) / (quantile(values, 0.25) + TINY)
 
 
 def quantile(values: Sequence[float], part: float) -> float:
