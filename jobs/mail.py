@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from jobs import logstore, wording
 from jobs.models import Job, Run
 from jobs.states import ENDED
+from portal.accounts import mail_works
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +42,6 @@ def _send(mail: EmailMultiAlternatives, job_id: int) -> None:
         mail.send()
     except (smtplib.SMTPException, OSError) as error:
         log.warning("no e-mail about the end of job %d: %s", job_id, error)
-
-
-def mail_works() -> bool:
-    """Whether EMAIL_URL names a server."""
-    return "dummy" not in str(settings.EMAIL_BACKEND)
 
 
 def message(job: Job) -> EmailMultiAlternatives:

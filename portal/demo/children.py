@@ -11,6 +11,7 @@ from pathlib import Path
 
 MOST_DEATHS = 4  # so many
 WITHIN = 60.0  # in so many seconds are no accident
+PATIENCE = 20.0  # seconds for one to end when asked to
 _END_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--")  # the kernel ends them should the demo itself be killed
 
 
@@ -44,10 +45,18 @@ class Child:
             self.process.stdin.write(self.stdin)
             self.process.stdin.close()
 
-    def kill_rest(self) -> None:
-        """Kill whatever of its session is there."""
-        with contextlib.suppress(ProcessLookupError):
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has; not collected yet, so that its number stays its own, and its session's."""
+        if self.process.returncode is not None:
+            return True
+        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def kill(self) -> int:
+        """Kill it with whatever is left of its session; return its exit status."""
+        if self.process.returncode is None:
             os.killpg(self.process.pid, signal.SIGKILL)
+        return self.process.wait()
 
     def dies_too_often(self) -> bool:
         now = time.monotonic()
@@ -76,25 +85,24 @@ class Children:
     def check(self) -> None:
         """Start again whatever has died and may; raise Failed for what may not, or dies again and again."""
         for child in self._children:
-            status = child.process.poll()
-            if status is None:
+            if not child.has_ended:
                 continue
+            status = child.kill()
             if not child.again or child.dies_too_often():
                 often = f" ({len(child.deaths)} times within a minute)" if child.again else ""
                 raise Failed(f"{child.name} has {_how(status)}{often}. The end of {child.log}:\n{tail(child.log)}")
-            child.kill_rest()
             child.run()
             self._say(f"{child.name} has {_how(status)}; started again as process {child.process.pid}.")
 
     def stop(self) -> None:
         """Stop all, the last started first. Whoever does not go in time is killed, with all it has started."""
         for child in reversed(self._children):
-            if child.process.poll() is None:
+            end = time.monotonic() + PATIENCE
+            if not child.has_ended:
                 child.process.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.process.wait(20)
-            child.kill_rest()
-            child.process.wait()
+            while not child.has_ended and time.monotonic() < end:
+                time.sleep(0.02)
+            child.kill()
         self._children.clear()
 
     def stop_only(self, *names: str) -> None:
