@@ -24,7 +24,11 @@ class Process(Schema):
 
 
 class GpuOut(Schema):
-    """Null values are not known. `unavailable` says why no job would get it, whoever holds it now."""
+    """Null values are not known. `unavailable` says why no job would get it, whoever holds it now.
+
+    `state` is the first that is true of: sick, used, hidden, outside (in use outside Dockyard), closed, unknown,
+    cordoned, free.
+    """
 
     uuid: str
     index: int
@@ -32,6 +36,8 @@ class GpuOut(Schema):
     memory_mib: int | None
     health: str
     message: str
+    state: str
+    hidden: bool = Field(description="Not offered to jobs. Users see it only while a job is on it")
     unavailable: dict[str, Any] | None = None
     busy_outside: bool
     memory_used_mib: int | None

@@ -1,8 +1,10 @@
 """Every node with its GPUs as they are now: what is known for good, and the last readings."""
 
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.utils import timezone
 
 from gpus import history
@@ -18,7 +20,9 @@ def nodes_now(reader: Any) -> list[dict[str, Any]]:
     """The last reading of every node, with `host` and, per GPU, `unavailable` and its holder from the database.
 
     A node without a reading of the last minute has `at` null and its GPUs every read value null. `job_name` is
-    null for who may not see the job. Staff see the hidden GPUs too, and what `for_reader` veils.
+    null for who may not see the job. `state` is one of sick, used, hidden, outside, closed, unknown, cordoned, free,
+    the first that is true: free is only what a fresh reading of an open host shows to be free. Staff see hidden GPUs
+    always, others while a job is on them; staff also see what `for_reader` veils.
     """
     now = timezone.now()
     full = bool(getattr(reader, "is_staff", False))
@@ -42,10 +46,11 @@ def _node(node: Node, reading: dict[str, Any], held: dict[int, Any], now: Any, f
     read = {gpu["uuid"]: gpu for gpu in reading.get("gpus", ())}
     gpus = []
     for gpu in node.gpus.all():
-        if full or not gpu.hidden:
+        if full or not gpu.hidden or gpu.pk in held:
             gpu.node = node
             known = {**held.get(gpu.pk, _NOBODY), "unavailable": why_unavailable(gpu, now)}
-            gpus.append({**_inventory(gpu), **read.get(gpu.uuid, {}), **known})
+            shown = {**_inventory(gpu), **read.get(gpu.uuid, {}), **known}
+            gpus.append(shown | {"state": _state(shown, node, _is_fresh(reading, now))})
     said = {
         "node": node.name, "at": None, "status": node.gpu_status, "message": node.gpu_message,
         "simulated": node.gpu_status == Node.GpuStatus.SIMULATED, **reading, "gpus": gpus,
@@ -54,10 +59,26 @@ def _node(node: Node, reading: dict[str, Any], held: dict[int, Any], now: Any, f
     return for_reader(said, full)
 
 
+def _is_fresh(reading: dict[str, Any], now: datetime) -> bool:
+    return bool(now.timestamp() - reading.get("at", 0) <= settings.SAMPLE_FRESH)
+
+
+def _state(gpu: dict[str, Any], node: Node, fresh: bool) -> str:
+    """As `kind` in static/src/gpus.js, which goes on from here as readings come and age."""
+    why = (gpu["unavailable"] or {}).get("code")
+    found = {
+        "sick": gpu["health"] not in (GPU.Health.OK, GPU.Health.UNKNOWN), "used": gpu["job"] is not None,
+        "hidden": gpu["hidden"], "outside": gpu["busy_outside"], "closed": why not in (None, "GPU_UNSAMPLED"),
+        "unknown": why is not None or not fresh, "cordoned": node.cordoned,
+    }  # fmt: skip
+    return next((state for state, is_so in found.items() if is_so), "free")
+
+
 def _inventory(gpu: GPU) -> dict[str, Any]:
     return {
         "uuid": gpu.uuid, "index": gpu.index, "model": gpu.model, "pci": gpu.pci_bus_id, "memory_mib": gpu.memory_mib,
-        "health": gpu.health, "message": gpu.health_message, "processes": [], "busy_outside": False,
+        "health": gpu.health, "message": gpu.health_message, "hidden": gpu.hidden, "processes": [],
+        "busy_outside": False,
         **dict.fromkeys(_UNKNOWN),
     }  # fmt: skip
 

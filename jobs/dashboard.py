@@ -56,7 +56,7 @@ def gpu_strip(user: Any, holders: dict[int, AllocationSlot]) -> list[tuple[Node,
     held = {pk: slot.allocation.run.job for pk, slot in holders.items()}
     seen = set(visible_jobs(user).filter(pk__in=[job.pk for job in held.values()]).values_list("pk", flat=True))
     busy = _utilisation()
-    gpus = GPU.objects.filter(hidden=False).select_related("node")
+    gpus = GPU.objects.filter(Q(hidden=False) | Q(pk__in=held)).select_related("node")
     hosts: dict[int, tuple[Node, list[dict[str, Any]]]] = {}
     for gpu in gpus.order_by("node__name", "index"):
         holder = held.get(gpu.pk)

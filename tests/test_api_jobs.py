@@ -1,6 +1,7 @@
 """Jobs looked at and acted on over the API: the same answers as the pages."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from django.utils import timezone
 from gpus.history import host_key
 from gpus.readings import GpuReading, HostReading, Process
 from jobs import logstore
+from jobs.dashboard import dashboard_of
 from jobs.models import Job, Quota, Run, Team
-from jobs.states import JobState
+from jobs.states import EndReason, JobState, RunState
 from jobs.status import status
 from portal import live
 from portal.models import User
@@ -150,7 +152,45 @@ def test_hidden_gpus_are_for_admins(alice: User, root_admin: User) -> None:
     factories.make_node("alpha", gpus=2).gpus.filter(index=1).update(hidden=True)
     assert [gpu["index"] for gpu in Api(alice).get("/gpus").json()["nodes"][0]["gpus"]] == [0]
     hidden = Api(root_admin).get("/gpus").json()["nodes"][0]["gpus"][1]
-    assert hidden["unavailable"]["code"] == "GPU_HIDDEN"
+    assert (hidden["state"], hidden["unavailable"]["code"]) == ("hidden", "GPU_HIDDEN")
+
+
+def test_a_gpu_that_is_hidden_while_a_job_runs_on_it_stays_in_sight_until_the_job_ends(alice: User, bob: User) -> None:
+    node = factories.make_node("alpha", gpus=1)
+    job = factories.make_job(alice)
+    run = factories.make_run(job, node)
+    node.gpus.update(hidden=True)
+    for reader in (alice, bob):
+        [gpu] = Api(reader).get("/gpus").json()["nodes"][0]["gpus"]
+        assert (gpu["state"], gpu["hidden"], gpu["job"]) == ("used", True, job.pk)
+        assert dashboard_of(reader)["gpus"] == 1
+    run.end(RunState.RUNNING, EndReason.COMPLETED, JobState.SUCCEEDED, now=timezone.now())
+    assert Api(alice).get("/gpus").json()["nodes"][0]["gpus"] == []
+
+
+@pytest.mark.parametrize(
+    ("node", "gpu", "age", "state"),
+    [
+        ({}, {}, 0, "free"),
+        ({}, {}, 60, "unknown"),
+        ({}, {}, None, "unknown"),
+        ({"cordoned": True}, {}, 0, "cordoned"),
+        ({"cordoned": True}, {}, 60, "unknown"),
+        ({}, {"quarantine_reason": "ECC"}, 0, "closed"),
+        ({"gpu_status": "hung"}, {}, 60, "closed"),
+        ({}, {"hidden": True}, 0, "hidden"),
+    ],
+)
+def test_a_gpu_is_free_only_where_a_fresh_reading_of_an_open_host_says_so(
+    root_admin: User, node: dict[str, Any], gpu: dict[str, Any], age: int | None, state: str
+) -> None:
+    host = factories.make_node("alpha", gpus=1, **node)
+    host.gpus.update(**gpu)
+    if age is not None:
+        read = GpuReading(uuid="GPU-alpha-0000", index=0, model="NVIDIA A100", memory_mib=40960)
+        reading = HostReading(node="alpha", at=time.time() - age, status="ok", gpus=(read,))
+        live.connection().set(host_key("alpha"), reading.encode())
+    assert Api(root_admin).get("/gpus").json()["nodes"][0]["gpus"][0]["state"] == state
 
 
 def test_gpus_without_redis_are_unknown_not_zero(alice: User, redis_server: RedisServer) -> None:

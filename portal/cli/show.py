@@ -252,7 +252,7 @@ def gpus(found: Json) -> None:
             made.row(
                 plain(node["node"]), str(gpu["index"]), plain(gpu["model"]), _memory(gpu),
                 _unit(gpu["utilisation"], "%"), _unit(gpu["power_w"], "W"), _unit(gpu["temperature_c"], "°C"),
-                _user(node, gpu),
+                _user(gpu),
             )  # fmt: skip
     if made.rows:
         made.show()
@@ -271,31 +271,37 @@ def _memory(gpu: Json) -> str:
     return whole if used is None else f"{format_memory(used)} / {whole}"
 
 
-def _user(node: Json, gpu: Json) -> Text:
+def _user(gpu: Json) -> Text:
+    """Whose the GPU is, or why it is nobody's, in the words of the GPUs page."""
+    style = {"free": "green", "sick": "red", "used": ""}.get(gpu["state"], "yellow")
+    said = Text(_states().get(gpu["state"]) or _trouble(gpu), style=style)
     if gpu["job"]:
-        return Text.assemble(f"#{gpu['job']} ", plain(gpu["owner"]))
-    if not node["host"]["alive"]:
-        return Text(_("host silent"), style="red")
-    if gpu["unavailable"]:
-        return Text(_unavailable(gpu["unavailable"]), style="yellow")
-    return Text(_("free"), style="green")
+        used = Text.assemble(f"#{gpu['job']} ", plain(gpu["owner"]))
+        said = used if gpu["state"] == "used" else Text.assemble(used, " · ", said)
+    return Text.assemble(said, " · ", _("hidden")) if gpu["hidden"] and gpu["state"] != "hidden" else said
 
 
-def _unavailable(reason: Json) -> str:
-    outsiders = ", ".join(str(o.get("user") or o.get("pid") or "?") for o in reason.get("outsiders", []))
-    words = {
-        "GPU_HIDDEN": _("hidden by an administrator"), "GPU_QUARANTINED": _("quarantined"),
-        "DRIVER": _("driver trouble"), "GPU_UNHEALTHY": _("not healthy"), "GPU_UNSAMPLED": _("no fresh reading"),
-        "GPU_BUSY_OUTSIDE": _("in use outside Dockyard"),
+def _states() -> dict[str, str]:
+    return {
+        "hidden": _("hidden"), "unknown": _("no reading"), "cordoned": _("closed to new jobs"), "free": _("free"),
     }  # fmt: skip
-    said = words.get(reason["code"]) or str(reason["code"])
-    return f"{said} ({outsiders})" if outsiders else said
+
+
+def _trouble(gpu: Json) -> str:
+    """What keeps a sick or closed GPU from jobs, or who is on it from outside."""
+    if gpu["state"] == "sick":
+        return {"lost": _("lost"), "missing": _("missing")}.get(gpu["health"]) or _("not healthy")
+    reason = gpu["unavailable"] or {}
+    words = {"GPU_QUARANTINED": _("quarantined"), "DRIVER": _("driver"), "GPU_UNHEALTHY": _("not healthy")}
+    who = ", ".join(str(o.get("user") or o.get("pid") or "?") for o in reason.get("outsiders", []))
+    return words.get(reason.get("code", "")) or (f"{_('outsider')} ({who})" if who else _("outsider"))
 
 
 def _remarks(node: Json) -> list[str]:
     host, remarks = node["host"], list[str]()
     if not host["alive"]:
-        remarks.append(_("no sign of life since %s.") % (when(host["last_seen"]) or _("ever")))
+        since = when(host["last_seen"])
+        remarks.append(_("no sign of life since %s.") % since if since else _("no sign of life"))
     if host["cordoned"]:
         remarks.append(_("closed to new jobs. %s") % host["cordon_reason"])
     if node["status"] not in ("ok", "simulated"):
@@ -316,6 +322,9 @@ def quota(found: Json) -> None:
             if limit is not None or used:
                 shown = _("none") if limit is None else said(limit)
                 made.row(plain(whose), label, "" if used is None else said(used), shown)
+        for model, most in (level["limits"].get("gpus_by_model") or {}).items():
+            used = level["use"].get("milli_by_model", {}).get(model, 0) / 1000
+            made.row(plain(whose), plain(model), f"{used:g}", str(most))
     if made.rows:
         made.show()
     else:
@@ -324,11 +333,26 @@ def quota(found: Json) -> None:
 
 _QUANTITIES: tuple[tuple[str, str, Any], ...] = (
     ("gpus", _("GPUs"), str), ("millicpus", _("CPUs"), format_cpus), ("memory_mib", _("memory"), format_memory),
-    ("running_jobs", _("running jobs"), str), ("queued_jobs", _("waiting jobs"), str),
-    ("gpu_seconds", _("GPU-hours in 30 days"), lambda n: f"{n / 3600:.1f}"),
+    ("guaranteed_gpus", _("guaranteed GPUs"), str),
+    ("running_jobs", _("running jobs"), str), ("interactive_jobs", _("running interactive jobs"), str),
+    ("queued_jobs", _("waiting jobs"), str), ("gpu_seconds", _("GPU-hours"), lambda n: f"{n / 3600:.1f}"),
+    ("gpu_seconds_soft", _("GPU-hours, soft mark"), lambda n: f"{n / 3600:.1f}"),
+    ("window_days", _("counted over days"), str),
     ("job_gpus", _("GPUs of one job"), str), ("limit_seconds", _("longest time limit"), format_duration),
     ("priority", _("highest priority"), str),
 )  # fmt: skip
+
+
+def fair_share(found: Json) -> None:
+    made = Listing(_("OF"), ">" + _("RANK"), ">" + _("SHARES"), ">" + _("GPU-HOURS"), ">" + _("HAD"), ">" + _("DUE"),
+                 "~" + _("WHAT IT DOES"))  # fmt: skip
+    for team in found["teams"]:
+        for name, row in ((team["name"], team), *((f"  {m['name']}", m) for m in team["members"] or ())):
+            made.row(
+                Text(name, style="bold" if row["mine"] else ""), f"{row['rank']}/{row['of']}", str(row["shares"]),
+                f"{row['gpu_hours']:.1f}", f"{row['part']:.0%}", f"{row['due']:.0%}", plain(row["message"]),
+            )  # fmt: skip
+    made.show()
 
 
 def files(rows: list[Json]) -> None:

@@ -34,7 +34,7 @@ function kind(gpu, node) {
   const why = gpu.unavailable?.code;
   if (gpu.health !== "ok" && gpu.health !== "unknown") return "sick";
   if (gpu.job) return "used";
-  if (why === "GPU_HIDDEN") return "hidden";
+  if (gpu.hidden) return "hidden";
   if (gpu.busy_outside) return "outside";
   if (why && why !== "GPU_UNSAMPLED") return "closed";
   if (why || !node.at || serverNow() / 1000 - node.at > first.fresh) return "unknown";
@@ -60,6 +60,11 @@ function fillHolder(tile, gpu, node) {
   place.dataset.said = `${tone} ${text}`;
   place.className = `state ${tone}`;
   place.replaceChildren(icon(name), element("span", "", text));
+}
+
+/** A GPU that is hidden and still has a job says both. */
+function fillMark(tile, gpu, node) {
+  tile.querySelector('[data-bind="hidden"]').hidden = !gpu.hidden || kind(gpu, node) === "hidden";
 }
 
 function fillFoot(tile, gpu) {
@@ -124,6 +129,7 @@ function take(reading, live) {
   const blind = !reading.at && known.at; // what was read last stays, with its age
   known.at = reading.at ?? known.at;
   known.host = reading.host ?? known.host;
+  if (reading.host) dropOthers(known, reading.gpus);
   for (const gpu of reading.gpus) {
     const tile = byId(gpu.uuid);
     if (!tile) { again(); continue; }
@@ -133,6 +139,7 @@ function take(reading, live) {
     known.gpus.set(gpu.uuid, whole);
     fillGpu(tile, whole);
     fillHolder(tile, whole, known);
+    fillMark(tile, whole, known);
     fillFoot(tile, whole);
     fillProcesses(tile, whole);
     if (live && reading.at) push(gpu.uuid, reading.at, gpu.utilisation);
@@ -142,6 +149,15 @@ function take(reading, live) {
   const note = section.querySelector('[data-bind="message"]');
   note.hidden = !reading.message;
   note.textContent = reading.message ?? "";
+}
+
+/** What a whole account of a host leaves out is no longer this reader's to see: a hidden GPU whose job has ended. */
+function dropOthers(known, gpus) {
+  const told = new Set(gpus.map((gpu) => gpu.uuid));
+  for (const uuid of [...known.gpus.keys()].filter((uuid) => !told.has(uuid))) {
+    known.gpus.delete(uuid);
+    byId(uuid)?.remove();
+  }
 }
 
 function push(uuid, at, value) {

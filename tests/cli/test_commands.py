@@ -6,6 +6,8 @@ import stat
 import subprocess
 import sys
 import threading
+import time
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,11 @@ import pytest
 from django.utils import timezone
 from rich.console import Console
 
+from gpus.history import host_key
+from gpus.readings import GpuReading, HostReading
 from jobs.models import Job, Quota
 from jobs.states import JobState
+from portal import live
 from portal.cli import show
 from portal.cli.text import catalogue_of
 from portal.models import ApiToken, User
@@ -216,7 +221,23 @@ def test_the_lists_show_what_is_there(shell: Shell, team_of_alice: User) -> None
     assert "alpha" in said(shell.run("show", f"#{running.pk}"))
     assert "later" in said(shell.run("queue"))
     assert "A100" in said(shell.run("gpus"))
+    node.gpus.update(hidden=True)
+    assert f"#{running.pk} alice · hidden" in said(shell.run("gpus"))
     assert "GPUs" in said(shell.run("quota"))
+
+
+def test_gpus_of_hosts_that_are_closed_or_silent_are_not_free(shell: Shell, team_of_alice: User) -> None:
+    closed = factories.make_node("closed", gpus=1, cordoned=True, cordon_reason="new fans")
+    factories.make_node("silent", gpus=1, last_seen=timezone.now() - timedelta(hours=1))
+    read = GpuReading(uuid=closed.gpus.get().uuid, index=0, model="NVIDIA A100", memory_mib=40960)
+    reading = HostReading(node="closed", at=time.time(), status="ok", gpus=(read,))
+    live.connection().set(host_key("closed"), reading.encode())
+    table = said(shell.run("gpus"))
+    rows = {line.split()[0]: line for line in table.splitlines() if line and ":" not in line}
+    assert rows["closed"].endswith("closed to new jobs")
+    assert rows["silent"].endswith("no reading")
+    assert "free" not in table
+    assert "no sign of life" in table
 
 
 def test_a_job_that_can_never_start_is_told_first_of_all(shell: Shell, team_of_alice: User) -> None:
