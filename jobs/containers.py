@@ -320,6 +320,14 @@ def kill(container_id: str, signal: str) -> bool:
     return True
 
 
+def kill_was_asked(container_id: str, since: datetime) -> bool:
+    """Whether anybody asked the engine to signal the container, as far as it remembers: its last 256 events."""
+    filters = {"type": "container", "event": ["kill"], "container": container_id}
+    began, now = (f"{seconds:.9f}" for seconds in (since.timestamp(), time.time()))
+    with _Door(QUICK) as client:
+        return any(True for _event in client.events(since=began, until=now, decode=True, filters=filters))
+
+
 def remove(container_id: str) -> None:
     """Remove an ended container and its anonymous volumes; one that is gone is no error."""
     with _Door() as client:

@@ -1,7 +1,7 @@
 """Why a run ended, from a table: who asked, the OOM flag, the exit code, what the host did, in that order. Pure.
 
-Neither 137 nor the OOM flag decides alone: a kill by hand also gives 137, and a child's OOM leaves the
-flag on a parent that goes on and exits 0.
+Neither 137 nor the OOM flag decides alone: a kill by hand also gives 137, so does a program that kills itself or
+exits with that number, and a child's OOM leaves the flag on a parent that goes on and exits 0.
 """
 
 import re
@@ -24,6 +24,7 @@ class Facts:
     wish: Wish | None
     wish_by_owner: bool
     signalled_at: datetime | None  # when we sent SIGTERM
+    kill_asked: bool = False  # somebody had the engine signal it
     engine_restarted: bool = False
     host_rebooted: bool = False
     gpu_lost: bool = False
@@ -44,8 +45,10 @@ def decide(facts: Facts) -> EndReason:
         return EndReason.HOST_REBOOT
     if was_signalled(facts.exit_code) and facts.engine_restarted:
         return EndReason.HOST_DAEMON_RESTART
-    if facts.exit_code == SIGKILLED:
-        return EndReason.OOM_KILLED if facts.oom_killed else EndReason.KILLED_EXTERNALLY
+    if was_signalled(facts.exit_code) and facts.kill_asked:
+        return EndReason.KILLED_EXTERNALLY
+    if facts.exit_code == SIGKILLED and facts.oom_killed:
+        return EndReason.OOM_KILLED
     return EndReason.GPU_LOST if facts.gpu_lost else EndReason.EXIT_CODE
 
 

@@ -76,6 +76,7 @@ def _finish_vanished(run: Run, logs: LogKeeper) -> bool:
 
 def _facts(run: Run, container: containers.Container | None, gap: Gap | None) -> endings.Facts:
     finished = container.finished_at if container else None
+    signalled = container is not None and endings.was_signalled(container.exit_code)
     return endings.Facts(
         exit_code=container.exit_code if container else None,
         oom_killed=bool(container and container.oom_killed),
@@ -83,6 +84,7 @@ def _facts(run: Run, container: containers.Container | None, gap: Gap | None) ->
         wish=run.wished,
         wish_by_owner=run.wish_by_id == run.job.owner_id,
         signalled_at=run.stopping_at,
+        kill_asked=signalled and containers.kill_was_asked(run.container_id, run.started_at or run.placed_at),
         engine_restarted=container is not None and _ended_with_engine(run, container, gap),
         host_rebooted=endings.went_down_with(containers.boot_time(), started=run.started_at, finished=finished),
         gpu_lost=watch.has_lost_gpu(run),

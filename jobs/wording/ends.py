@@ -75,6 +75,8 @@ def _exit_code(p: Params) -> str:
         return _("The command failed.")
     if p["signal"] is None:
         return _("The command failed with exit code %(exit_code)d.") % p
+    if p["signal"] == signal.SIGKILL:
+        return _("The command was ended by SIGKILL (exit code 137), which Dockyard did not send.")
     return _("The command was ended by %(name)s (exit code %(exit_code)d).") % {**p, "name": _signal_name(p["signal"])}
 
 

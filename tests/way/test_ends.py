@@ -66,6 +66,12 @@ def test_an_oom_is_told_from_a_kill_by_hand(lab: Lab) -> None:
     assert (victim.state, victim.end_reason, victim.exit_code) == ("FAILED", "KILLED_EXTERNALLY", 137)
 
 
+@pytest.mark.parametrize("script", ["exit 137", "kill -9 $$", "sh -c 'kill -9 $$'; exit $?"])
+def test_a_job_that_killed_itself_was_killed_by_nobody_else(lab: Lab, script: str) -> None:
+    job = lab.end(lab.submit(script))
+    assert (job.state, job.end_reason, job.exit_code) == ("FAILED", "EXIT_CODE", 137)
+
+
 def test_a_time_limit_stops_the_job(lab: Lab) -> None:
     """CERT-Polska/mquery#352: limits were the queue's, not the job's."""
     job = lab.end(lab.submit("echo on; exec sleep 600", limit_seconds=2))

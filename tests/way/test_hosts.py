@@ -150,7 +150,7 @@ def test_a_container_killed_from_outside_frees_its_gpu(lab: Lab) -> None:
     job = lab.start("exec sleep 600", gpus=4)
     os.kill(lab.inspect(job)["State"]["Pid"], signal.SIGKILL)
     job = lab.end(job)
-    assert (job.state, job.end_reason, job.exit_code) == ("FAILED", "KILLED_EXTERNALLY", 137)
+    assert (job.state, job.end_reason, job.exit_code) == ("FAILED", "EXIT_CODE", 137)
     assert lab.held_slots() == 0
     assert lab.end(lab.submit("true", gpus=4)).state == "SUCCEEDED"
 
