@@ -27,7 +27,30 @@ def cpus_field(label: Any, **options: Any) -> QuantityField:
 def memory_field(label: Any, **options: Any) -> QuantityField:
     """Memory as "16 GiB"; a lone number is GiB. Kept in MiB."""
     text = _("16 GiB or 512 MiB; a lone number is GiB.")
-    return QuantityField(units.parse_memory_mib, "g", show=units.exact_memory, label=label, help_text=text, **options)
+    return QuantityField(units.parse_memory_mib, show=units.exact_memory, label=label, help_text=text, **options)
+
+
+class ByModelField(forms.CharField):
+    """GPUs by model, a line each: "NVIDIA A100: 4". Cleans to a dict."""
+
+    widget = forms.Textarea
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(f"{model}: {most}" for model, most in value.items()) if isinstance(value, dict) else value
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return super().has_changed(self.prepare_value(initial), data)
+
+    def clean(self, value: Any) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for line in filter(None, (line.strip() for line in super().clean(value).splitlines())):
+            model, _colon, most = (part.strip() for part in line.rpartition(":"))
+            if not model or not (most.isascii() and most.isdigit()) or len(most) > 6:
+                raise ValidationError(
+                    gettext("Write each line as a model and a number, such as NVIDIA A100-SXM4-40GB: 4."), code="MODEL"
+                )
+            found[model] = int(most)
+        return found
 
 
 class QuotaSizesForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -36,7 +59,7 @@ class QuotaSizesForm(forms.ModelForm):  # type: ignore[type-arg]
     millicpus = cpus_field(_("CPUs at once"), required=False)
     memory_mib = memory_field(_("Memory at once"), required=False)
     limit_seconds = QuantityField(
-        units.parse_limit, "m", show=units.exact_duration, label=_("Longest time limit"), required=False,
+        units.parse_limit, show=units.exact_duration, label=_("Longest time limit"), required=False,
         help_text=_("30m, 2h, 1d 4h; a lone number is minutes."),
     )  # fmt: skip
 

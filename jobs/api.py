@@ -37,7 +37,7 @@ from jobs.status import iso, status, summary
 from jobs.submit import Refused as SubmitRefused
 from jobs.submit import check, submit
 from jobs.wording.states import latest_run
-from portal.apikit import MAY_READ, MAY_WRITE, Errors, Refused, Strict, caller, refuse
+from portal.apikit import MAY_READ, MAY_WRITE, Errors, Refused, Strict, Whole, caller, refuse
 
 router = Router(tags=["jobs"])
 MOST_LOG_BYTES = 4 << 20  # in one answer
@@ -219,7 +219,7 @@ def release(request: HttpRequest, job_id: int) -> dict[str, Any]:
 
 
 class MoveIn(Strict):
-    gpus: int | None = Field(None, ge=1, le=MOST_GPUS, description="Of an elastic job: how many it is to go on with")
+    gpus: Whole | None = Field(None, ge=1, le=MOST_GPUS, description="Of an elastic job: how many it is to go on with")
 
 
 @router.post("/jobs/{int:job_id}/move", auth=MAY_WRITE, response={200: Changed, 403: Errors, 404: Errors, 422: Errors})
@@ -230,7 +230,7 @@ def move(request: HttpRequest, job_id: int, body: MoveIn | None = None) -> dict[
 
 
 class AmendIn(Strict):
-    gpus: int | None = Field(None, ge=1, le=MOST_GPUS)
+    gpus: Whole | None = Field(None, ge=1, le=MOST_GPUS)
     limit: Duration | None = Field(None, description="A number of seconds, or text such as 2h")
 
 
@@ -336,7 +336,8 @@ def _entry(entry: Entry, user: Any) -> dict[str, Any]:
     seen = {"name": job.name, "image": job.image, "reasons": _reasons(job.wait_reasons, user)}
     return {
         "id": job.pk, "place": entry.place, "state": job.state, "owner": job.owner.username, "team": job.team.name,
-        "mine": entry.mine, "gpus": job.gpus, "gpu_model": job.gpu_model, "millicpus": job.millicpus,
+        "mine": entry.mine, "gpus": job.gpus, "gpu_model": job.gpu_model,
+        "cpus": job.millicpus / 1000, "memory_gib": job.memory_mib / 1024, "millicpus": job.millicpus,
         "memory_mib": job.memory_mib, "limit_seconds": job.limit_seconds,
         "priority": Priority(job.priority).name.lower(), "queued_at": iso(job.queued_at),
         "start_after": iso(job.start_after), "pinned": job.pinned, "earliest": iso(job.expected_earliest),

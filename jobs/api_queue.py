@@ -1,6 +1,6 @@
 """The order of the queue over HTTP: what changes it, and the fair shares behind it."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
 from django.utils import timezone
@@ -12,7 +12,7 @@ from jobs.api import act
 from jobs.api_schemas import Changed
 from jobs.models import Job, Priority
 from jobs.standings import Row, standings
-from portal.apikit import MAY_WRITE, Errors, Strict
+from portal.apikit import MAY_WRITE, Errors, Strict, Whole, one_error
 
 router = Router(tags=["queue"])
 ANSWERS = {200: Changed, 403: Errors, 404: Errors, 422: Errors}
@@ -46,7 +46,9 @@ def priority(request: HttpRequest, job_id: int, body: PriorityIn | None = None) 
 
 
 class ReorderIn(Strict):
-    to: Literal["up", "down"] | int = Field("up", description="up, down, or the id of the job whose place it takes")
+    to: Annotated[Literal["up", "down"] | Whole, one_error("place_type")] = Field(
+        "up", description="up, down, or the id of the job whose place it takes"
+    )
 
 
 @router.post("/jobs/{int:job_id}/reorder", auth=MAY_WRITE, response=ANSWERS)

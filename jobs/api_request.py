@@ -9,7 +9,6 @@ from django.db.models import Q
 from django.utils.translation import gettext as _
 from ninja import Field
 from pydantic import AfterValidator, AwareDatetime, StringConstraints
-from pydantic import Strict as Exact
 
 from jobs import units, wording
 from jobs.containerspec import SIGNALS
@@ -17,7 +16,7 @@ from jobs.models import Mount, Priority, Team
 from jobs.quotas import Refusal
 from jobs.request import JobRequest, Problem
 from jobs.submit import default_limit
-from portal.apikit import Error, Refused, Strict, refuse
+from portal.apikit import Error, Flag, Number, Refused, Strict, Whole, one_error, refuse
 from portal.models import User
 
 MOST_GPUS = 10_000
@@ -39,10 +38,8 @@ def _no_nul(text: str) -> str:
 
 Name = Annotated[str, StringConstraints(max_length=300), AfterValidator(_no_nul)]
 Word = Annotated[str, StringConstraints(max_length=64 * 1024)]
-Gib = Annotated[float, Field(ge=0, le=MOST_GIB)]
-
-
-Duration = Annotated[str, StringConstraints(max_length=80)] | Annotated[int, Exact()]
+Gib = Annotated[Number, Field(ge=0, le=MOST_GIB)]
+Duration = Annotated[Annotated[str, StringConstraints(max_length=80)] | Whole, one_error("duration_type")]
 
 
 class JobIn(Strict):
@@ -57,30 +54,30 @@ class JobIn(Strict):
     )
     entrypoint: list[Word] = Field([], max_length=1000, description="Without script: replaces the image's entry point")
     arguments: list[Word] = Field([], max_length=10000, description="Without script: replace the image's command")
-    gpus: int = Field(0, ge=0, le=MOST_GPUS)
+    gpus: Whole = Field(0, ge=0, le=MOST_GPUS)
     gpu_model: Annotated[Name, StringConstraints(max_length=128)] = ""
     gpu_memory_gib: Gib = Field(0, description="Of each GPU, at least; 0: any")
-    gpu_percent: float = Field(100, gt=0, le=100, description="The share of its one GPU, where hosts share GPUs")
+    gpu_percent: Number = Field(100, gt=0, le=100, description="The share of its one GPU, where hosts share GPUs")
     gpu_profile: Annotated[Name, StringConstraints(max_length=32)] = Field(
         "", description="A MIG profile, such as 1g.10gb; empty: whole GPUs"
     )
-    least_gpus: int | None = Field(
+    least_gpus: Whole | None = Field(
         None, ge=1, le=MOST_GPUS, description="Elastic: it starts with as few as this, and uses up to `gpus`"
     )
     node_labels: list[Name] = Field([], max_length=20, description="key=value; a host must have all of them")
-    cpus: float = Field(1, ge=0, le=MOST_CPUS)
+    cpus: Number = Field(1, ge=0, le=MOST_CPUS)
     memory_gib: Gib = 1
     shm_gib: Gib | None = Field(None, description="Shared memory, counted as memory; left out: half of it")
     limit: Duration | None = Field(
         "",
         description="Time limit of each run: a number of seconds, or text such as 2h; null: none; empty: the default",
     )
-    grace_seconds: int = Field(30, ge=0, le=3600, description="Between SIGTERM and SIGKILL")
+    grace_seconds: Whole = Field(30, ge=0, le=3600, description="Between SIGTERM and SIGKILL")
     priority: Literal["low", "normal", "high", "urgent"] = "normal"
     stop_signal: str = Field("SIGTERM", max_length=16, description="What it is told to stop by: " + ", ".join(SIGNALS))
-    interactive: bool = Field(False, description="Somebody sits before it; limited by a quota of its own")
-    preemptible: bool = Field(False, description="May be stopped for jobs of higher priority, and starts again later")
-    movable: bool = Field(False, description="May be moved to other GPUs to make room: stopped, and started again")
+    interactive: Flag = Field(False, description="Somebody sits before it; limited by a quota of its own")
+    preemptible: Flag = Field(False, description="May be stopped for jobs of higher priority, and starts again later")
+    movable: Flag = Field(False, description="May be moved to other GPUs to make room: stopped, and started again")
     environment: dict[str, str] = Field({}, max_length=2000)
     secrets: dict[str, str] = Field({}, max_length=2000, description="As environment; encrypted, never shown again")
     mounts: list[Name] = Field([], max_length=100, description="Names of mounts; each appears at /mnt/NAME")
@@ -177,18 +174,33 @@ def team_of(user: User, name: str | None) -> Team:
     raise refuse("TEAM_UNKNOWN", _("You are not in a team “%(name)s”; yours: %(teams)s.") % known, field="team")
 
 
+# How many of the policy's units the body's field counts as one, and which numbers are counted so.
+_PER_UNIT = {"millicpus": 1000, "memory_mib": 1024}
+_COUNTED = ("asked", "limit", "used", "nearest", "most")
+
+
 def problem_errors(problems: Iterable[Problem]) -> list[Error]:
-    """What is wrong with a request, in the form's words, at the fields of the body."""
+    """What is wrong with a request, in the form's words, at the fields of the body and in their units."""
     return [
-        Error(field=FIELDS.get(p.field, p.field), code=p.code, message=wording.problem(p), params=p.params)
+        Error(field=FIELDS.get(p.field, p.field), code=p.code, message=wording.problem(p),
+              params=_in_units_of(p.field, p.params))
         for p in problems
-    ]
+    ]  # fmt: skip
 
 
 def refusal_errors(refusals: Iterable[Refusal], reader: str) -> list[Error]:
-    """Quota refusals with their numbers (thousandths of CPUs, MiB, seconds), at the fields of the body."""
+    """Quota refusals with their numbers, at the fields of the body and in their units: CPUs, GiB, seconds."""
     return [
         Error(field=FIELDS.get(r.field, r.field), code=r.code, message=sentence,
-              params={name: value for name, value in vars(r).items() if name not in ("field", "code")})
+              params=_in_units_of(r.field, {name: v for name, v in vars(r).items() if name not in ("field", "code")}))
         for r, sentence in wording.told(refusals, reader=reader)
     ]  # fmt: skip
+
+
+def _in_units_of(field: str, params: dict[str, Any]) -> dict[str, Any]:
+    if field == "gpu_milli" and params.get("nearest") is not None:  # of a share; the rest are GPUs
+        return {**params, "nearest": params["nearest"] / 10}
+    size = _PER_UNIT.get(field)
+    if size is None:
+        return params
+    return {name: v / size if name in _COUNTED and v is not None else v for name, v in params.items()}

@@ -27,7 +27,7 @@ class EndOut(Schema):
 
 
 class JobRow(Schema):
-    """A job as lists show it. Memory in MiB, CPUs in thousandths, times in ISO 8601."""
+    """A job as lists show it. Times in ISO 8601; what a submission asks is also there by its names and units."""
 
     id: int
     name: str
@@ -44,6 +44,11 @@ class JobRow(Schema):
     interactive: bool
     preemptible: bool
     movable: bool
+    cpus: float
+    memory_gib: float
+    shm_gib: float
+    gpu_memory_gib: float = Field(description="Of each GPU, at least; 0: any")
+    grace_seconds: int
     millicpus: int
     memory_mib: int
     shm_mib: int
@@ -174,6 +179,8 @@ class QueueEntry(Schema):
     reasons: list[Reason] | None
     gpus: int
     gpu_model: str
+    cpus: float
+    memory_gib: float
     millicpus: int
     memory_mib: int
     limit_seconds: int | None

@@ -18,21 +18,17 @@ NO_LIMIT_WORDS = frozenset({"none", "unlimited", "no limit"})
 BLANK_ROWS = 3
 MOST_ROWS = 500
 _ROW = re.compile(r"env-(\d{1,4})-name")
-_LONE_NUMBER = re.compile(r"\d{1,12}(?:[.,]\d{1,6})?", re.ASCII)
 
 
 class QuantityField(forms.CharField):
-    """A text read by one of `jobs.units`; a lone number is in `unit`. Cleans to a whole number or None.
+    """A text read by one of `jobs.units`, as the command line reads it. Cleans to a whole number or None.
 
     `show` writes a number that is there already, so that `read` reads the same again.
     """
 
-    def __init__(
-        self, read: Callable[[str], int], unit: str = "", *, show: Callable[[int], str] = str, **options: Any
-    ) -> None:
+    def __init__(self, read: Callable[[str], int], *, show: Callable[[int], str] = str, **options: Any) -> None:
         super().__init__(max_length=40, **options)
         self.read = read
-        self.unit = unit
         self.show = show
 
     def prepare_value(self, value: Any) -> Any:
@@ -46,7 +42,7 @@ class QuantityField(forms.CharField):
         if not text:
             return None
         try:
-            return self.read(text + self.unit if _LONE_NUMBER.fullmatch(text) else text)
+            return self.read(text)
         except units.BadQuantity as error:
             problem = Problem(field="", code=error.code, params={"text": error.text})
             raise forms.ValidationError(wording.problem(problem), code=error.code) from error
@@ -56,7 +52,7 @@ class LimitField(QuantityField):
     """A time limit in seconds; None when the text says that there is to be none."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(units.parse_limit, "m", **options)
+        super().__init__(units.parse_limit, **options)
 
     def clean(self, value: Any) -> int | None:
         text = str(value or "").strip().lower()

@@ -79,11 +79,11 @@ class JobForm(MoreFields):
     )
     gpus = forms.IntegerField(label=gettext_lazy("GPUs"), min_value=0, max_value=10_000)
     gpu_model = forms.ChoiceField(label=gettext_lazy("GPU model"), required=False)
-    gpu_memory = QuantityField(units.parse_memory_mib, "g", label=gettext_lazy("GPU memory, at least"), required=False)
+    gpu_memory = QuantityField(units.parse_memory_mib, label=gettext_lazy("GPU memory, at least"), required=False)
     cpus = QuantityField(units.parse_millicpus, label=gettext_lazy("CPUs"))
-    memory = QuantityField(units.parse_memory_mib, "g", label=gettext_lazy("Memory"))
+    memory = QuantityField(units.parse_memory_mib, label=gettext_lazy("Memory"))
     shm = QuantityField(
-        units.parse_memory_mib, "g", label=gettext_lazy("Shared memory"), required=False,
+        units.parse_memory_mib, label=gettext_lazy("Shared memory"), required=False,
         help_text=gettext_lazy("Part of the memory, at /dev/shm."),
     )  # fmt: skip
     limit = LimitField(
@@ -101,7 +101,7 @@ class JobForm(MoreFields):
         Mount.objects.none(), label=gettext_lazy("Mounts"), required=False, widget=forms.CheckboxSelectMultiple
     )
     grace = QuantityField(
-        units.parse_duration, "s", label=gettext_lazy("Time to finish"), required=False,
+        units.parse_duration, label=gettext_lazy("Time to finish"), required=False,
         help_text=gettext_lazy("Between SIGTERM and SIGKILL when the job is stopped; a lone number is seconds."),
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-_NUMBER = r"(\d{1,12}(?:[.,]\d{1,6})?)"
+_NUMBER = r"(\d{1,12}(?:[.,]\d{1,30})?)"
 _DURATION_PART = re.compile(_NUMBER + r"\s*([a-z]*)", re.ASCII)
 _SIZE = re.compile(_NUMBER + r"\s*([a-z]*)", re.ASCII)
 _SECONDS = {
@@ -15,10 +15,11 @@ _SECONDS = {
 }
 # Powers of 1024 throughout: memory limits are binary, and nobody means 15.26 GiB by "16 GB".
 _MIB = {
-    **dict.fromkeys(("k", "kb", "kib"), Fraction(1, 1024)),
-    **dict.fromkeys(("", "m", "mb", "mib"), Fraction(1)),
-    **dict.fromkeys(("g", "gb", "gib"), Fraction(1024)),
-    **dict.fromkeys(("t", "tb", "tib"), Fraction(1024 * 1024)),
+    **dict.fromkeys(("b", "byte", "bytes"), Fraction(1, 1024 * 1024)),
+    **dict.fromkeys(("k", "ki", "kb", "kib"), Fraction(1, 1024)),
+    **dict.fromkeys(("m", "mi", "mb", "mib"), Fraction(1)),
+    **dict.fromkeys(("", "g", "gi", "gb", "gib"), Fraction(1024)),
+    **dict.fromkeys(("t", "ti", "tb", "tib"), Fraction(1024 * 1024)),
 }
 MOST = 2**31 - 1  # what the database's integer columns hold
 
@@ -95,7 +96,7 @@ def _whole(value: Fraction, text: str) -> int:
 
 
 def parse_memory_mib(text: str) -> int:
-    """MiB in "16 GiB", "1.5g", "512M" or "512" (MiB when there is no unit). Raises BadQuantity."""
+    """MiB in "16 GiB", "1.5g", "100Mi", "512M" or "16" (GiB when there is no unit). Raises BadQuantity."""
     clean = text.strip().lower()
     match = _SIZE.fullmatch(clean)
     if match is None or match[2] not in _MIB:
@@ -104,7 +105,7 @@ def parse_memory_mib(text: str) -> int:
 
 
 def parse_millicpus(text: str) -> int:
-    """Thousandths of a CPU in "4", "0.5" or "500m". Raises BadQuantity."""
+    """Thousandths of a CPU, rounded, in "4", "0.5", "0.33333" or "500m". Raises BadQuantity."""
     clean = text.strip().lower()
     match = re.fullmatch(_NUMBER + r"(m?)", clean, re.ASCII)
     if match is None:

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 from ninja import Field, NinjaAPI, Router, Schema, Status
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
-from portal.apikit import MAY_READ, Error, Errors, Refused, Strict, refuse
+from portal.apikit import MAY_READ, Error, Errors, Refused, Strict, Whole, refuse
 from portal.apiwords import sentence
 from portal.models import ApiToken, User
 from portal.tokens import token_for_authorization
@@ -117,7 +117,7 @@ class LoginIn(Strict):
     password: str = Field(max_length=4096)
     name: str = Field("dockyard", max_length=80, description="What the token is called in the list of tokens")
     scope: Literal["read", "write"] = "write"
-    days: int = Field(90, ge=1, le=3650, description="After these days the token expires")
+    days: Whole = Field(90, ge=1, le=3650, description="After these days the token expires")
 
 
 class TokenOut(Schema):

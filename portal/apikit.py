@@ -4,7 +4,7 @@ Every error is `{"errors": [{"field", "code", "message"}]}`; messages are the pa
 """
 
 from collections.abc import Callable
-from typing import Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
@@ -12,7 +12,9 @@ from ninja import Field, Schema
 from ninja.errors import AuthenticationError, HttpError
 from ninja.security import HttpBearer
 from ninja.security.session import SessionAuth
-from pydantic import ConfigDict
+from pydantic import ConfigDict, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import Strict as Exact
+from pydantic_core import PydanticCustomError, ValidationError
 
 from portal.models import ApiToken, User
 from portal.tokens import token_for_secret
@@ -58,6 +60,24 @@ class Strict(Schema):
     """A request body in which an unknown field is an error, never silently ignored."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+# What a body's fields are made of: nothing is taken for something else, such as true for 1.
+Whole = Annotated[int, Exact()]
+Number = Annotated[float, Exact()]
+Flag = Annotated[bool, Exact()]
+
+
+def one_error(kind: str) -> WrapValidator:
+    """For a field that may be of several types: one error of this kind, not one for each of the types."""
+
+    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise PydanticCustomError(kind, "of no type that does") from None
+
+    return WrapValidator(validate)
 
 
 # --- who calls ---

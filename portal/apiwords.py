@@ -26,6 +26,8 @@ _WORDS: dict[str, Callable[[Context], str]] = {
     "greater_than_equal": lambda c: _("This must be at least %(ge)s.") % c,
     "less_than_equal": lambda c: _("This must be at most %(le)s.") % c,
     "literal_error": lambda c: _("This must be one of: %(known)s.") % {"known": _quoted(c["expected"])},
+    "duration_type": lambda c: _("This must be a number of seconds, or text such as 2h."),
+    "place_type": lambda c: _("This must be up, down or the number of a job."),
     "value_error": lambda c: str(c["error"]),
     **dict.fromkeys(_WHOLE.split(), lambda c: _("This must be a whole number.")),
     **dict.fromkeys(_NUMBER.split(), lambda c: _("This must be a number.")),

@@ -219,6 +219,7 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "portal.middleware.Sessions",
     "django.middleware.locale.LocaleMiddleware",
+    "portal.apierrors.JsonErrors",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

@@ -13,6 +13,7 @@ from jobs.forms import JobForm
 from jobs.models import Job, Quota, Team
 from jobs.quotas import Limits
 from jobs.status import status
+from portal.cli import request
 from portal.models import User
 from tests import factories
 
@@ -154,3 +155,24 @@ def test_a_change_may_be_any_model(client: Client, alice: User, vision: Team) ->
 )  # fmt: skip
 def test_busy_gpus_are_told_by_what_is_free(numbers: dict[str, int], sentence: str) -> None:
     assert wording.wait_reason({"code": "BUSY_GPUS", "node": "a", **numbers}) == sentence
+
+
+@pytest.mark.parametrize(("text", "mib"), [("30", 30720), ("0.5", 512), ("100Mi", 100), ("2Gi", 2048), ("512m", 512)])
+def test_memory_means_the_same_in_the_form_and_on_the_command_line(
+    alice: User, vision: Team, text: str, mib: int
+) -> None:
+    form = JobForm(typed(vision, memory=text, shm="16Mi", gpu_memory=text), user=alice)
+    assert form.is_valid(), form.errors
+    asked = form.to_request()
+    assert (asked.memory_mib, asked.gpu_memory_mib) == (mib, mib)
+    nothing = dict.fromkeys(("script", "entrypoint", "cpus", "shm", "limit", "grace", "start_after"))
+    body = request.body(command=["x"], image="a", own_entrypoint=False, gpu_memory=text, memory=text, env=[], secret=[],
+                        **nothing)  # fmt: skip
+    assert (body["memory_gib"] * 1024, body["gpu_memory_gib"] * 1024) == (mib, mib)
+
+
+def test_what_a_share_of_a_cpu_is_called_does_not_matter(alice: User, vision: Team) -> None:
+    for text, millicpus in (("0.3333333333333", 333), ("500m", 500), ("1.9999999", 2000)):
+        form = JobForm(typed(vision, cpus=text), user=alice)
+        assert form.is_valid(), form.errors
+        assert form.to_request().millicpus == millicpus

@@ -29,9 +29,17 @@ def test_what_is_no_duration_is_refused_by_its_code(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "mib"),
-    [("512", 512), ("16 GiB", 16384), ("1.5g", 1536), ("512M", 512), ("1 TiB", 1048576), ("2048k", 2), ("16GB", 16384)],
-)
+    [
+        ("16 GiB", 16384), ("1.5g", 1536), ("512M", 512), ("1 TiB", 1048576), ("2048k", 2), ("16GB", 16384),
+        ("100Mi", 100), ("1Gi", 1024), ("2048Ki", 2), ("1.5Ti", 1572864), ("512mi", 512), ("1073741824b", 1024),
+    ],
+)  # fmt: skip
 def test_sizes_are_binary_whatever_the_unit_is_called(text: str, mib: int) -> None:
+    assert units.parse_memory_mib(text) == mib
+
+
+@pytest.mark.parametrize(("text", "mib"), [("30", 30720), ("0.5", 512), (" 2 ", 2048), ("0", 0)])
+def test_a_lone_number_of_memory_is_gib(text: str, mib: int) -> None:
     assert units.parse_memory_mib(text) == mib
 
 
@@ -45,6 +53,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 def test_cpus_may_be_fractions_or_thousandths() -> None:
     assert [units.parse_millicpus(t) for t in ("4", "0.5", "500m", "0,25")] == [4000, 500, 500, 250]
+    assert [units.parse_millicpus(t) for t in ("0.3333333333333", "1.9999999", "0.0004")] == [333, 2000, 0]
 
 
 @given(st.integers(min_value=0, max_value=units.MOST))
