@@ -1,5 +1,6 @@
 """The account of one pass: the nodes, and what users and teams hold, with what this pass has given away. Pure."""
 
+from jobs.policy.demand import Demand
 from jobs.policy.fleet import Fleet
 from jobs.policy.ledger import Ledger
 from jobs.policy.view import Snapshot, Waiting
@@ -8,7 +9,7 @@ from jobs.quotas import Usage
 
 class Account:
     def __init__(self, snapshot: Snapshot) -> None:
-        self.fleet = Fleet(snapshot.nodes, spread=snapshot.rules.spread)
+        self.fleet = Fleet(snapshot.nodes, demand=Demand(snapshot.waiting), spread=snapshot.rules.spread)
         self.users = dict(snapshot.user_usage)
         self.teams = dict(snapshot.team_usage)
 

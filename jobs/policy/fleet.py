@@ -1,10 +1,11 @@
 """All nodes of one pass, those with equal rooms together. Every change goes through here. Pure."""
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from jobs.policy.demand import Demand
 from jobs.policy.ledger import Ledger
+from jobs.policy.market import gpus_of
 from jobs.policy.outlook import Outlook
 from jobs.policy.rooms import Room, room_of
 from jobs.policy.view import Gpu, Node, Running, Waiting
@@ -16,9 +17,10 @@ SEEN_MORE, FREE_LESS = 1.5, 0.6  # the outlook is made anew when so many more re
 class Group:
     """The nodes that have one room, in the order they came to it."""
 
-    def __init__(self, room: Room, number: int) -> None:
-        self.room, self.number = room, number
-        self.ledgers: dict[str, Ledger] = {}  # by node name
+    def __init__(self, room: Room) -> None:
+        self.room, self.largest = room, room.largest
+        self.ledgers: dict[str, Ledger] = {}  # by node name; when the last one leaves, the group is given up
+        self.below = room.millicpus + room.steps[0], room.memory_mib + room.steps[1]
 
     @property
     def one(self) -> Ledger:
@@ -26,13 +28,23 @@ class Group:
         return next(iter(self.ledgers.values()))
 
 
+def _could(job: Waiting, groups: Sequence[Group], start: int = 0) -> Iterator[tuple[int, Group]]:
+    """Those that may have a node for the job, with their places; most are told by a look at three numbers."""
+    gpus, millicpus, memory_mib = gpus_of(job), job.millicpus, job.memory_mib
+    for place in range(start, len(groups)):
+        group = groups[place]
+        if group.largest >= gpus and group.ledgers:
+            cpus, memory = group.below
+            if millicpus < cpus and memory_mib < memory and group.room.could(job):
+                yield place, group
+
+
 class _Ranking:
     """Groups as one shape of job would have them, best first, as far as they were looked at."""
 
     def __init__(self) -> None:
         self.seen = 0
-        self.ranked: list[tuple[Score, int]] = []  # groups by number
-        self.known: set[int] = set()
+        self.ranked: list[tuple[Score, int]] = []  # groups by their place among those that came
 
 
 class Fleet:
@@ -46,8 +58,7 @@ class Fleet:
         self.spread = spread
         self._rooms: dict[str, Room] = {}  # by node name
         self._groups: dict[Room, Group] = {}
-        self._numbered: list[Group] = []
-        self._came: list[Group] = []  # groups each time they got their first node
+        self._came: list[Group] = []  # all groups there have been since the outlook was made
         self._rankings: dict[object, _Ranking] = {}
         self._outlook: Outlook | None = None
         self._free = 0.0
@@ -59,17 +70,15 @@ class Fleet:
         """What free GPUs are worth, by the demand and what is free; made anew when either has changed much."""
         found = self._outlook
         if found is None or self.demand.total > found.requests * SEEN_MORE or self._free < found.free * FREE_LESS:
-            groups = [group for group in self._groups.values() if group.ledgers]
-            found = self._outlook = Outlook(self.demand, [(group.room, len(group.ledgers)) for group in groups])
-            self._came = groups
+            self._came = list(self._groups.values())
             self._rankings.clear()
+            found = self._outlook = Outlook(self.demand, [(group.room, len(group.ledgers)) for group in self._came])
         return found
 
     def fitting(self, job: Waiting) -> Iterator[Ledger]:
         """The nodes where the job could start now."""
-        for group in self._groups.values():
-            if group.ledgers and group.room.could(job):
-                yield from (ledger for ledger in group.ledgers.values() if ledger.fits(job))
+        groups = _could(job, list(self._groups.values()))
+        return (ledger for _place, group in groups for ledger in group.ledgers.values() if ledger.fits(job))
 
     def fits_anywhere(self, job: Waiting) -> bool:
         return any(True for _ in self.fitting(job))
@@ -77,12 +86,11 @@ class Fleet:
     def best(self, job: Waiting, score: Callable[[Waiting, Ledger, Room], Score], *, key: object) -> Ledger | None:
         """The node of the smallest score on which the job fits; scores must not differ for jobs of one `key`."""
         ranking = self._rankings.setdefault(key, _Ranking())
-        for group in self._came[ranking.seen :]:
-            if group.ledgers and group.number not in ranking.known and group.room.could(job):
-                ranking.known.add(group.number)
-                insort(ranking.ranked, (score(job, group.one, group.room), group.number))
+        ranking.ranked = [entry for entry in ranking.ranked if self._came[entry[1]].ledgers]
+        for place, group in _could(job, self._came, ranking.seen):
+            insort(ranking.ranked, (score(job, group.one, group.room), place))
         ranking.seen = len(self._came)
-        groups = (self._numbered[number] for _score, number in ranking.ranked)
+        groups = (self._came[place] for _score, place in ranking.ranked)
         return next((ledger for group in groups for ledger in group.ledgers.values() if ledger.fits(job)), None)
 
     def take(self, ledger: Ledger, job: Waiting) -> tuple[Gpu, ...]:
@@ -105,9 +113,7 @@ class Fleet:
         self._enter(ledger)
         return gpus
 
-    def keep(
-        self, ledger: Ledger, job: Waiting, *, seconds: float | None = None, runs: Iterable[Running] = ()
-    ) -> None:
+    def keep(self, ledger: Ledger, job: Waiting, *, seconds: float | None = None, runs: Iterable[Running] = ()) -> None:
         """Keep the node for the job, which starts there within `seconds` (None: nobody can say), once `runs` ended."""
         ledger.keep(job, seconds=seconds, runs=runs)
 
@@ -120,9 +126,7 @@ class Fleet:
         room = room_of(ledger)
         group = self._groups.get(room)
         if group is None:
-            group = self._groups[room] = Group(room, len(self._numbered))
-            self._numbered.append(group)
-        if not group.ledgers:
+            group = self._groups[room] = Group(room)
             self._came.append(group)
         group.ledgers[ledger.node.name] = ledger
         self._rooms[ledger.node.name] = room
@@ -131,5 +135,8 @@ class Fleet:
     def _leave(self, ledger: Ledger) -> None:
         room = self._rooms.pop(ledger.node.name, None)
         if room is not None:
-            del self._groups[room].ledgers[ledger.node.name]
+            group = self._groups[room]
+            del group.ledgers[ledger.node.name]
+            if not group.ledgers:
+                del self._groups[room]
             self._free -= room.gpus

@@ -71,6 +71,7 @@ class Market:
 
 
 def gpus_of(job: Waiting) -> float:
+    """What the job takes at least."""
     return job.gpu_milli / WHOLE if shares(job) else least(job)
 
 

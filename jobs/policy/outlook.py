@@ -19,9 +19,9 @@ from jobs.policy.ledger import least, shares, slots_of
 from jobs.policy.market import Ask, Cell, Market
 from jobs.policy.rooms import Kind, Lot, Room
 
-STREAMS = 24  # imagined for each kind of GPU
-PART = 0.6  # of the requests that would fill what is free: those beyond find the best places gone
-CHOICE = 5  # requests more in each stream, since a node gets those that suit it best
+STREAMS = 16  # imagined for each kind of GPU
+PART = 0.5  # of the requests that would fill what is free: those beyond find the best places gone
+CHOICE = 8  # requests more in each stream, since a node gets those that suit it best
 
 
 class Offer(NamedTuple):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from jobs.policy.ledger import Ledger, is_asked_for, least, shares, slots_of
 from jobs.policy.view import Gpu, Waiting
 
-CPU_STEPS, MEMORY_STEPS = 6, 2  # of what a node has for each of its GPUs
+CPU_STEPS, MEMORY_STEPS = 4, 2  # of what a node has for each of its GPUs
 
 
 class Kind:
@@ -80,18 +80,22 @@ class Room(NamedTuple):
     def gpus(self) -> float:
         return sum(lot.gpus for lot in self.lots)
 
+    @property
+    def largest(self) -> float:
+        """GPUs that the largest request here could get: whole ones, of whatever kinds, else the largest part of one."""
+        whole = sum(lot.whole for lot in self.lots)
+        return whole or max((lot.free[-1] / lot.kind.slots for lot in self.lots), default=0)
+
     def could(self, job: Waiting) -> bool:
-        """Whether the job may fit, for all that the rounding leaves of it."""
+        """Whether the job may fit, for all that the rounding leaves of its CPUs and memory."""
         if job.millicpus >= self.millicpus + self.steps[0] or job.memory_mib >= self.memory_mib + self.steps[1]:
             return False
         if not job.labels <= self.labels:
             return False
-        return not job.gpus or sum(lot.usable(job) for lot in self.lots) > 0 or self._together(job)
-
-    def _together(self, job: Waiting) -> bool:
-        """Whether GPUs of several kinds would do together."""
-        if shares(job) or len(self.lots) < 2:
-            return False
+        if not job.gpus:
+            return True
+        if shares(job):
+            return any(lot.usable(job) for lot in self.lots)
         return sum(lot.whole for lot in self.lots if lot.kind.suits(job)) >= least(job)
 
     def less(self, job: Waiting, lots: tuple[Lot, ...]) -> "Room":
