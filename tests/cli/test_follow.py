@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs import logstore
 from jobs.models import Job
 from jobs.states import EndReason, JobState
 from portal.cli.display import Waiting
@@ -34,6 +35,16 @@ def test_logs_prints_the_bytes_as_they_are(shell: Shell, team_of_alice: User) ->
     node.finish(0)
     assert shell.run("logs", str(job.pk)).stdout == PRINTED
     assert shell.run("logs", str(job.pk), "--tail", "7").stdout == PRINTED[-7:]
+
+
+def test_a_log_that_is_kept_no_longer_is_told_beside_the_output(shell: Shell, team_of_alice: User) -> None:
+    job = factories.make_job(team_of_alice)
+    node = Node(job)
+    node.print(b"long ago")
+    node.finish(0)
+    logstore.forget(node.run.segments.all())
+    done = shell.run("logs", str(job.pk))
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"This log is kept no longer.\n")
 
 
 def test_a_log_larger_than_one_answer_is_whole(shell: Shell, team_of_alice: User) -> None:

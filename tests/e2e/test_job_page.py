@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from jobs import control
+from jobs import control, logstore
 from jobs.models import Job, Run
 from jobs.request import JobRequest
 from jobs.states import Wish
@@ -168,6 +168,16 @@ def test_a_second_run_can_be_chosen_on_a_page_that_is_open(tab: Page, stack: Sta
     expect(tab.locator("#job-head .state")).to_have_text("cancelled", timeout=60_000)
     expect(tab.locator("#log-run option:checked")).to_have_text("Run 1")
     expect(tab.locator(ROWS)).to_contain_text("the first run")
+
+
+def test_a_log_that_is_kept_no_longer_is_told_in_its_place(tab: Page, stack: Stack, erin: str) -> None:
+    job = _submit(stack, erin, "echo long ago", gpus=0)
+    tab.goto(f"{stack.url}/jobs/{job}/")
+    expect(tab.locator("#job-head .state")).to_have_text("succeeded", timeout=60_000)
+    stack.orm(lambda: logstore.forget(Run.objects.get(job=job).segments.all()))
+    tab.reload()
+    expect(tab.locator("#log-empty")).to_have_text("This log is kept no longer.")
+    expect(tab.locator("#log-lost")).to_be_hidden()
 
 
 def test_two_pages_show_each_its_own_log(browser: Browser, signed_in: Any, stack: Stack, erin: str) -> None:
