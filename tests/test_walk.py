@@ -20,7 +20,7 @@ from django.urls import get_resolver
 from django.urls.resolvers import URLPattern, URLResolver
 
 from jobs import logstore
-from jobs.models import Job, Membership, Run
+from jobs.models import Job, Membership, Run, WhatIf
 from portal.asgi import application
 from portal.models import ApiToken, User
 from portal.routing import websocket_urlpatterns
@@ -66,6 +66,9 @@ WEB: dict[str, dict[str, str]] = {
     "jobs/<int:pk>/resubmit/": {"POST": "see"},
     "queue/": {"GET": "person"},
     "fairshare/": {"GET": "person"},
+    "whatif/": {"GET": "staff", "POST": "staff"},
+    "whatif/<int:pk>/": {"GET": "staff"},
+    "estimates/": {"GET": "staff"},
     "history/": {"GET": "person"},
     "gpus/": {"GET": "person"},
     "gpus/now.json": {"GET": "person"},
@@ -116,6 +119,7 @@ PASSES = {
     "act": {"owner", "staff"},
     "pin": {"staff"},
     "own": {"owner"},
+    "staff": {"staff"},
     "gone": set(),
 }
 WHO = ("anonymous", "stranger", "mate", "owner", "staff")
@@ -141,12 +145,12 @@ def world(alice: User, bob: User, charlie: User, settings: Any, tmp_path: Path) 
     token = ApiToken.issue(alice, name="private-name", scope="write", expires_at=None)[0]
     staff = factories.make_user("staff", is_staff=True, teams=(factories.make_team("ops"),))
     people = {"anonymous": None, "stranger": charlie, "mate": bob, "owner": alice, "staff": staff}
-    return {"job": job, "token": token, "people": people}
+    return {"job": job, "token": token, "people": people, "what_if": WhatIf.objects.create(days=1)}
 
 
 def sample(pattern: str, world: dict[str, Any]) -> str:
     """An address of the pattern: alice's job or token, and for other people's code something plausible."""
-    thing = world["token"] if "tokens" in pattern else world["job"]
+    thing = world["token" if "tokens" in pattern else "what_if" if pattern.startswith("whatif") else "job"]
     path = re.sub(r"<(int:pk|int:job_id)>", str(thing.pk), pattern)
     path = path.replace("<path:relpath>", "asked-file")
     path = re.sub(r"<int:\w+>", "0", path)

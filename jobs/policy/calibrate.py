@@ -73,8 +73,8 @@ class Calibration:
         cell = round(case[0] * GRID), round(case[1] * GRID), gpus
         if cell not in self._known:
             middle = (cell[0] / GRID, cell[1] / GRID, case[2])
-            near = sorted((_distance(middle, other), number) for number, (other, _one) in enumerate(self._past))
-            self._known[cell] = _waits(middle, [self._past[number] for _far, number in near[:LIKE]])
+            near = sorted((_distance(middle, other), -number) for number, (other, _one) in enumerate(self._past))
+            self._known[cell] = _waits(middle, [self._past[-number] for _far, number in near[:LIKE]])
         return self._known[cell]
 
 

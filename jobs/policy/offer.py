@@ -4,7 +4,7 @@ The placing is the scheduler's own: `place.choose` over the account of a pass.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jobs.policy import meters, place
 from jobs.policy.account import Account
@@ -28,7 +28,7 @@ class Offered:
 
 def offer(jobs: Sequence[Waiting], picture: Snapshot, *, progress: Callable[[float], None] | None = None) -> Offered:
     """Offer the jobs in this order. The first of them is the first to be placed."""
-    account = Account(picture)
+    account = Account(replace(picture, waiting=tuple(jobs)))  # whose shapes say what is scarce
     whole = sum(1 for node in picture.nodes for gpu in node.gpus if gpu.unavailable is None) * WHOLE or 1
     asked = given = placed = 0
     curve = list[tuple[float, float]]()
