@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from jobs.containerspec import SIGNALS
+from jobs.plain import is_visible
 from jobs.quotas import WHOLE
 
 # After the reference grammar of distribution/reference: [registry/]path[:tag][@digest], lower-case path.
@@ -86,7 +87,7 @@ def _name_problems(name: str) -> Iterator[Problem]:
         yield Problem(field="name", code="NAME_EMPTY")
     elif len(name) > 100:
         yield Problem(field="name", code="NAME_LONG", params={"length": len(name), "most": 100})
-    elif any(ord(c) < 32 or ord(c) == 127 for c in name):
+    elif not is_visible(name):
         yield Problem(field="name", code="NAME_CONTROL")
 
 
@@ -131,6 +132,8 @@ def _resource_problems(request: JobRequest) -> Iterator[Problem]:
         yield Problem(field="grace_seconds", code="GRACE_RANGE", params={"most": 3600})
     if request.priority not in (0, 1, 2, 3):
         yield Problem(field="priority", code="PRIORITY_RANGE", params={})
+    if not is_visible(request.gpu_model):
+        yield Problem(field="gpu_model", code="NAME_CONTROL")
     if request.gpus == 0 and (request.gpu_model or request.gpu_memory_mib):
         yield Problem(field="gpus", code="MODEL_WITHOUT_GPUS", params={})
 
@@ -150,7 +153,7 @@ def _kind_problems(request: JobRequest) -> Iterator[Problem]:
     if request.least_gpus is not None and not 1 <= request.least_gpus <= request.gpus:
         yield Problem(field="least_gpus", code="LEAST_RANGE", params={"most": request.gpus})
     for label in request.node_labels:
-        if not NODE_LABEL.fullmatch(label):
+        if not NODE_LABEL.fullmatch(label) or not is_visible(label):
             yield Problem(field="node_labels", code="LABEL_FORM", params={"label": label[:80]})
     if request.stop_signal not in SIGNALS:
         names = ", ".join(SIGNALS)

@@ -12,6 +12,7 @@ from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from jobs import plain
 from portal.jswords import words
 
 register = template.Library()
@@ -45,6 +46,18 @@ def _moment(at: datetime, style: str) -> str:
 def span(start: datetime | None, end: datetime | None) -> str:
     """How long it took from `start` to `end`; a dash where either is not known."""
     return "–" if start is None or end is None else duration((end - start).total_seconds())
+
+
+@register.filter
+def visible(text: object) -> str:
+    """What a person wrote, for a title or a sentence."""
+    return plain.visible(str(text))
+
+
+@register.filter
+def named(text: object) -> SafeString:
+    """What a person wrote, in its own direction, which is none of the text's around it."""
+    return format_html("<bdi>{}</bdi>", plain.visible(str(text)))
 
 
 @register.filter

@@ -76,7 +76,7 @@ function fillFoot(tile, gpu) {
     place.replaceChildren(gpu.job ? word("job", { id: gpu.job }) : said);
     return;
   }
-  const link = element("a", "", gpu.job_name);
+  const link = element("a", "", element("bdi", "", gpu.job_name));
   link.href = `/jobs/${gpu.job}/`;
   place.replaceChildren(link, ` #${gpu.job}`);
 }

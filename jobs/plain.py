@@ -1,0 +1,16 @@
+"""Text that a person wrote, shown among ours: nothing invisible in it may turn or hide what stands around it. Pure."""
+
+import re
+
+# Control characters, separators of lines and paragraphs, and whatever sets a direction (Unicode's Bidi_Control).
+INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def is_visible(text: str) -> bool:
+    """Whether nothing in it acts without being seen."""
+    return INVISIBLE.search(text) is None
+
+
+def visible(text: str) -> str:
+    """With U+FFFD for each character that acts without being seen."""
+    return INVISIBLE.sub("\ufffd", text)
