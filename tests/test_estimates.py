@@ -207,7 +207,7 @@ def test_a_pass_over_many_equal_jobs_makes_no_query_for_each(
     dispatch.run_pass()
     expected = {pk: Expected(earliest=timezone.now(), latest=timezone.now() + HOUR) for pk in jobs()}
     with django_assert_max_num_queries(8):
-        estimates.write(expected, {pk: (None, None) for pk in expected}, waiting(expected), timezone.now())
+        estimates.write(expected, dict.fromkeys(expected, (None, None)), waiting(expected), timezone.now())
 
 
 def jobs() -> list[int]:
