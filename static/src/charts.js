@@ -10,6 +10,7 @@ const FROM_READING = { utilisation: "utilisation", memory_mib: "memory_used_mib"
 const SCALE = { utilisation: { range: [0, 100] }, memory_mib: { range: (u, low, high) => [0, Math.max((high || 1) * 1.1, 1)] }, power_w: { range: (u, low, high) => [0, Math.max((high || 1) * 1.1, 10)] }, temperature_c: { range: (u, low, high) => [Math.min(20, low ?? 20), Math.max((high ?? 60) + 5, 60)] } };
 const MOST_POINTS = 4000;
 const GAP = 10; // seconds
+const LABEL = 80; // pixels: no narrower than the widest label, with seconds
 const language = document.documentElement.lang || "en";
 const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const clockSeconds = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
@@ -106,7 +107,7 @@ export class Charts {
       width: body.clientWidth, height: 170, legend: { show: false }, padding: [8, 8, 0, 0],
       cursor: { sync: { key: "job" }, drag: { x: true, y: false }, points: { size: 6 } },
       scales: { x: { time: true }, y: SCALE[metric] },
-      axes: [{ ...axis, values: ticks, size: 28 }, { ...axis, size: 44 }],
+      axes: [{ ...axis, values: ticks, size: 28, space: LABEL }, { ...axis, size: 44 }],
       series: [{}, ...this.#gpus.map((gpu, i) => ({
         label: `${gpu.node}/${gpu.index}`, stroke: palette()[i % palette().length], width: 1.5, points: { show: false }, spanGaps: false,
       }))],
