@@ -35,6 +35,7 @@ _turn = threading.Lock()  # within a process the lease is one owner's: the timer
 
 
 BREATH = 0.02  # seconds, at most
+TELL_PERIOD = 0.5  # seconds between two passes that also work out why jobs wait and how long: most of a pass's cost
 
 
 class _Last:
@@ -42,6 +43,8 @@ class _Last:
 
     ended = 0.0
     took = 0.0
+    told = float("-inf")
+    untold = threading.Event()  # a pass after the last that told may have changed what is true
 
 
 _last = _Last()
@@ -58,17 +61,33 @@ def breathe() -> None:
     time.sleep(max(min(_last.took, BREATH) - (time.monotonic() - _last.ended), 0))
 
 
-def run_pass(*, owner: str = "") -> Result | None:
-    """QUEUED jobs become PLACED, or learn why not. None when another scheduler has its turn."""
+def run_pass(*, owner: str = "", tell: bool = True) -> Result | None:
+    """QUEUED jobs become PLACED, or learn why not. None when another scheduler has its turn.
+
+    Without `tell` those that wait learn nothing yet: some pass is to tell them soon, see `rest`.
+    """
     with _turn:
         begun = time.monotonic()
-        result = _pass(owner or f"{socket.gethostname()}.{os.getpid()}")
+        result = _pass(owner or f"{socket.gethostname()}.{os.getpid()}", tell=tell)
         _last.ended = time.monotonic()
         _last.took = _last.ended - begun if result is None or not result.placed else 0
         return result
 
 
-def _pass(owner: str) -> Result | None:
+def run_brief_pass() -> Result | None:
+    """A pass that tells those who wait only when the last one that did is long enough ago."""
+    return run_pass(tell=time.monotonic() - _last.told >= TELL_PERIOD)
+
+
+def rest(seconds: float) -> None:
+    """Wait so long, and tell those who wait meanwhile what brief passes have left untold."""
+    until = time.monotonic() + seconds
+    while _last.untold.wait(max(until - time.monotonic(), 0)):
+        time.sleep(TELL_PERIOD)
+        run_pass()
+
+
+def _pass(owner: str, *, tell: bool) -> Result | None:
     now = timezone.now()
     if not _take_lease(owner, now):
         return None
@@ -76,10 +95,15 @@ def _pass(owner: str) -> Result | None:
         if not Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD]).exists():
             return Result(placed=0, waiting=0)
         picture = snapshot.take(now, cluster=Cluster.get())
-        plan = make_plan(picture)
+        plan = make_plan(picture, explain=tell, expect=None if tell else ())
         runs = [run for placement in plan.placements if (run := _commit(placement)) is not None]
         makeroom.make_room(plan)
-        _write_reasons(picture, plan)
+        if tell:
+            _last.untold.clear()
+            _write_reasons(picture, plan)
+            _last.told = time.monotonic()
+        else:
+            _last.untold.set()
         return Result(placed=len(runs), waiting=len(plan.reasons))
     finally:
         _give_lease_back(owner)

@@ -15,7 +15,7 @@ def schedule() -> None:
     dispatch.breathe()
     pass_begins()
     give_up = time.monotonic() + settings.SCHEDULER_LEASE
-    while dispatch.run_pass() is None and time.monotonic() < give_up:
+    while dispatch.run_brief_pass() is None and time.monotonic() < give_up:
         time.sleep(0.1)  # another scheduler's pass may have begun before what we were woken for
 
 

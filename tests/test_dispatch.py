@@ -163,9 +163,9 @@ def test_a_stale_plan_places_nothing(alice: User, monkeypatch: pytest.MonkeyPatc
     job = factories.make_job(alice)
     real = dispatch.make_plan
 
-    def cancel_first(picture: Any) -> Any:
+    def cancel_first(picture: Any, **rest: Any) -> Any:
         control.cancel(job, alice)
-        return real(picture)
+        return real(picture, **rest)
 
     monkeypatch.setattr(dispatch, "make_plan", cancel_first)
     dispatch.run_pass()
@@ -297,3 +297,12 @@ class TestRaces:
         with ThreadPoolExecutor(8) as pool:
             outcomes = list(pool.map(post, range(10)))
         assert sorted(outcomes) == ["refused"] * 7 + ["stored"] * 3
+
+
+def test_a_brief_pass_places_at_once_and_those_who_wait_are_told_soon_after(alice: User) -> None:
+    factories.make_node("alpha", gpus=1)
+    first, second = factories.make_job(alice, gpus=1), factories.make_job(alice, gpus=1)
+    assert dispatch.run_pass(tell=False) == dispatch.Result(placed=1, waiting=1)
+    assert (state(first), codes(second)) == ("PLACED", [])
+    dispatch.rest(0)
+    assert codes(second)[0] == "BUSY_GPUS"
