@@ -1,7 +1,9 @@
 """`manage.py scheduler`: places jobs. Any number may run; one at a time has its turn."""
 
 import logging
+import subprocess
 import threading
+import time
 from typing import Any
 
 from django.conf import settings
@@ -9,7 +11,7 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
-from jobs import dispatch, gputime, queues
+from jobs import dispatch, gputime, queues, whatif
 from jobs.retention import Retention
 
 log = logging.getLogger(__name__)
@@ -25,8 +27,8 @@ class Command(BaseCommand):
 
 def _passes() -> None:
     """The timer: whatever Redis holds or has lost, a pass comes."""
-    pause = threading.Event()
     kept = Retention()
+    asked: subprocess.Popen[bytes] | None = None  # an admin's question that is worked on
     while True:
         close_old_connections()
         try:
@@ -34,6 +36,8 @@ def _passes() -> None:
             dispatch.resend_lost_starts(timezone.now())
             dispatch.take_back_unbegun(timezone.now())
             gputime.roll_up(timezone.now())
+            if asked is None or asked.poll() is not None:
+                asked = whatif.start_next(timezone.now())
             kept.prune(timezone.now())
         except DatabaseError as error:
             log.warning("a pass failed, the next one comes: %s", error)
@@ -41,4 +45,12 @@ def _passes() -> None:
             log.exception("a pass failed")
         finally:
             close_old_connections()
-        pause.wait(settings.SCHEDULER_PERIOD)
+        _rest()
+
+
+def _rest() -> None:
+    try:
+        dispatch.rest(settings.SCHEDULER_PERIOD)
+    except DatabaseError as error:
+        log.warning("a pass failed, the next one comes: %s", error)
+        time.sleep(settings.SCHEDULER_PERIOD)
