@@ -1,15 +1,16 @@
 """Whether jobs would fit in what a pass has left over, asked thousands of times. Pure."""
 
 from jobs.policy.fleet import Fleet
+from jobs.policy.hardware import Hardware
 from jobs.policy.view import Waiting
 
 
 class Afterwards:
     """A fleet that nothing is given away of any more: what fitted once fits again."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        kept = [ledger.kept for ledger in fleet.ledgers if ledger.kept is not None]
+    def __init__(self, fleet: Fleet, hardware: Hardware) -> None:
+        self._fleet, self._hardware = fleet, hardware
+        kept = [ledger.kept for ledger in hardware.kept if ledger.kept is not None]
         self.untils = sorted(found.seconds for found in kept if found.seconds is not None)
         self._kept_for = {found.job.id for found in kept}
         self._found: dict[object, bool] = {}
@@ -24,5 +25,9 @@ class Afterwards:
         """Whether the job could start now."""
         key = self.alike(job)
         if key not in self._found:
-            self._found[key] = self._fleet.fits_anywhere(job)
+            self._found[key] = self._hardware.might_fit(job) and self._fleet.fits_anywhere(job)
         return self._found[key]
+
+    def fits_when_kept(self, job: Waiting) -> bool:
+        """Whether a node has room for the job, but keeps it for another."""
+        return any(ledger.copy().fits(job) for ledger in self._hardware.kept)

@@ -10,10 +10,12 @@ part that is left is enough. Quotas of GPUs and of running jobs hold a user's or
 their earlier ones have ended. CPUs and memory are looked at only for jobs without GPUs, summed over all nodes.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
+from operator import attrgetter
 
 from jobs.policy.gaps import Gaps
 from jobs.policy.hardware import GpuKind, Hardware, kind_of
@@ -62,12 +64,11 @@ class _Course:
 
     def __init__(self, snapshot: Snapshot, runs: Sequence[Running], hardware: Hardware, *, late: bool) -> None:
         self._now, self._late, self._hardware = snapshot.now, late, hardware
-        ends = [(run, self._end(run)) for run in runs]
-        self._pools = _pools(hardware, ends, late=late)
+        self._ends = [(run, self._end(run)) for run in runs]
+        self._pools = _pools(hardware, self._ends, late=late)
         self._ranked: dict[object, list[_Pool]] = {}
-        self._host = _Host(hardware, ends)
-        self._users = _levels(snapshot.user_limits, [(run.user, run.milli, end) for run, end in ends])
-        self._teams = _levels(snapshot.team_limits, [(run.team, run.milli, end) for run, end in ends])
+        self._users = _levels(snapshot.user_limits, self._ends, attrgetter("user"))
+        self._teams = _levels(snapshot.team_limits, self._ends, attrgetter("team"))
 
     def start(self, job: Waiting) -> float:
         """When the job starts; from then on it holds what it takes. inf: never, as far as one can see."""
@@ -88,18 +89,21 @@ class _Course:
         if shares(job):
             best = min(pools, key=lambda pool: pool.part_free(job.gpu_milli), default=None)
             return inf if best is None else best.take_part(job.gpu_milli, soonest, takes)
-        count = least(job)
-        best = min(pools, key=lambda pool: pool.free(count, soonest, takes), default=None)
-        return inf if best is None else best.take(count, soonest, takes)
+        return _take_soonest(pools, least(job), soonest, takes)
+
+    @cached_property
+    def _host(self) -> "_Host":
+        return _Host(self._hardware, self._ends)
 
     def _suiting(self, job: Waiting) -> list["_Pool"]:
-        kinds = self._hardware.suiting(job)
-        key = kinds, job.labels
-        if key not in self._ranked:
-            self._ranked[key] = [
+        key = job.gpu_model, job.gpu_memory_mib, job.gpu_profile, job.labels
+        found = self._ranked.get(key)
+        if found is None:
+            kinds = self._hardware.suiting(job)
+            found = self._ranked[key] = [
                 pool for (kind, labels), pool in self._pools.items() if kind in kinds and job.labels <= labels
             ]
-        return self._ranked[key]
+        return found
 
     def _soonest(self, job: Waiting) -> float:
         return 0.0 if job.start_after is None else max((job.start_after - self._now).total_seconds(), 0.0)
@@ -123,6 +127,19 @@ class _Course:
         return 0.0 if limit == inf else limit * _QUICK
 
 
+def _take_soonest(pools: Sequence["_Pool"], count: int, soonest: float, takes: float) -> float:
+    """Take so many GPUs where they are free first, and say from when."""
+    best: tuple[float, int] = (inf, -1)
+    found: _Pool | None = None
+    for pool in pools:
+        free = pool.free(count, soonest, takes)
+        if free[0] < best[0]:
+            best, found = free, pool
+    if found is not None:
+        found.take(count, *best, takes)
+    return best[0]
+
+
 class _Pool:
     """The GPUs of one kind on nodes of one set of labels, in groups a node: when each becomes free."""
 
@@ -133,19 +150,21 @@ class _Pool:
         heapify(self._parts)
         self._gaps = Gaps() if gaps else None
 
-    def free(self, count: int, soonest: float, takes: float) -> float:
-        """From when so many GPUs of one group are free."""
-        gap = self._gaps.free(count, soonest, takes) if self._gaps is not None else inf
-        return min(gap, max(self._head(count), soonest))
-
-    def take(self, count: int, soonest: float, takes: float) -> float:
-        """Take so many, and say from when."""
+    def free(self, count: int, soonest: float, takes: float) -> tuple[float, int]:
+        """From when so many GPUs of one group are free, and in which gap; -1: after all that was taken so far."""
         at = max(self._head(count), soonest)
-        if self._gaps is not None and self._gaps.free(count, soonest, takes) < at:
-            return self._gaps.take(count, soonest, takes)
-        if at < inf:
+        if self._gaps is not None:
+            gap = self._gaps.free(count, soonest, takes)
+            if gap[0] < at:
+                return gap
+        return at, -1
+
+    def take(self, count: int, at: float, gap: int, takes: float) -> None:
+        """Take what `free` found."""
+        if gap >= 0 and self._gaps is not None:
+            self._gaps.take(count, gap, at + takes)
+        elif at < inf:
             self._take(count, at, at + takes)
-        return at
 
     def _take(self, count: int, at: float, until: float) -> None:
         _time, number = self._heads[count][0]
@@ -264,25 +283,24 @@ class _Host:
 class _Level:
     """What a user or team holds, against the quotas of GPUs and of running jobs."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, held: list[tuple[float, int]]) -> None:
+        """`held`: when each run ends, and its thousandths of GPUs."""
         self._milli = inf if limits.gpus is None else limits.gpus * WHOLE
         self._jobs = inf if limits.running_jobs is None else limits.running_jobs
-        self._used, self._running, self._at = 0, 0, 0.0
-        self._ends: list[tuple[float, int]] = []
+        self._used, self._running, self._at = sum(milli for _end, milli in held), len(held), 0.0
+        self._ends = held
+        heapify(self._ends)
 
     def ready(self, milli: int, soonest: float) -> float:
         """From when so much more is within the quotas."""
-        while self._ends and (
-            self._ends[0][0] <= soonest or self._used + milli > self._milli or self._running >= self._jobs
-        ):
-            if self._ends[0][0] == inf:
-                break
+        while self._used + milli > self._milli or self._running >= self._jobs:
+            if not self._ends or self._ends[0][0] == inf:
+                return inf
             end, freed = heappop(self._ends)
-            self._at = max(self._at, end) if end > soonest else self._at
+            self._at = max(self._at, end)
             self._used -= freed
             self._running -= 1
-        within = self._used + milli <= self._milli and self._running < self._jobs
-        return max(self._at, soonest) if within else inf
+        return max(self._at, soonest)
 
     def take(self, milli: int, begin: float, end: float) -> None:
         if begin < inf:
@@ -291,12 +309,15 @@ class _Level:
             heappush(self._ends, (end, milli))
 
 
-def _levels(limits: dict[int, Limits], held: Iterable[tuple[int, int, float]]) -> dict[int, _Level]:
+def _levels(
+    limits: Mapping[int, Limits], ends: Iterable[tuple[Running, float]], whose: Callable[[Running], int]
+) -> dict[int, _Level]:  # fmt: skip
     """By user or team, of those whose quotas bound how many run at once."""
-    found = {
-        pk: _Level(limit) for pk, limit in limits.items() if limit.gpus is not None or limit.running_jobs is not None
+    held: dict[int, list[tuple[float, int]]] = {
+        pk: [] for pk, limit in limits.items() if limit.gpus is not None or limit.running_jobs is not None
     }
-    for pk, milli, end in held:
-        if pk in found:
-            found[pk].take(milli, 0.0, end)
-    return found
+    for run, end in ends:
+        mine = held.get(whose(run))
+        if mine is not None:
+            mine.append((end, run.milli))
+    return {pk: _Level(limits[pk], found) for pk, found in held.items()}

@@ -48,7 +48,7 @@ class Explain:
         self._snapshot, self._gates = snapshot, gates
         self._freed = freed  # by job: the node, and how many runs end there for it
         self._hardware = Hardware(account.nodes)
-        self._afterwards = Afterwards(account.fleet)
+        self._afterwards = Afterwards(account.fleet, self._hardware)
         self._helps = Helps(self._afterwards, gates, self._hardware)
         self._room: dict[object, tuple[Reason, ...]] = {}
         self._bare: dict[object, list[Ledger]] = {}
@@ -58,7 +58,7 @@ class Explain:
         if job.id in self._freed:
             node, count = self._freed[job.id]
             return ({"code": "MAKING_WAY", "node": node, "count": count},)
-        gates = self._gates.of(job)
+        gates = self._gates.again(job)
         room = () if gates and self._afterwards.fits(job) else self._hardware_says(job)
         if any(reason["code"] in NEVER for reason in room):
             return (*room, *gates)

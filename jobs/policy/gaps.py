@@ -3,7 +3,7 @@
 from bisect import insort
 from math import inf
 
-_MOST = 24  # gaps that are remembered: the first to end are forgotten
+_MOST = 12  # gaps that are remembered: the first to end are forgotten
 
 
 class Gaps:
@@ -19,21 +19,8 @@ class Gaps:
             insort(self._gaps, (until, idle))
             del self._gaps[:-_MOST]
 
-    def free(self, count: int, soonest: float, takes: float) -> float:
-        """From when so many GPUs of one node idle for so long; inf: they don't."""
-        return self._best(count, soonest, takes)[0]
-
-    def take(self, count: int, soonest: float, takes: float) -> float:
-        """Use the gap that `free` found."""
-        at, place = self._best(count, soonest, takes)
-        until, idle = self._gaps[place]
-        left = sorted([*idle[count:], *[at + takes] * count])
-        self._gaps[place] = until, [time for time in left if time < until]
-        if not self._gaps[place][1]:
-            del self._gaps[place]
-        return at
-
-    def _best(self, count: int, soonest: float, takes: float) -> tuple[float, int]:
+    def free(self, count: int, soonest: float, takes: float) -> tuple[float, int]:
+        """From when so many GPUs of one node idle for so long, and in which gap; inf: they don't."""
         best = inf, -1
         for place, (until, idle) in enumerate(self._gaps):
             if len(idle) >= count:
@@ -41,3 +28,12 @@ class Gaps:
                 if at < best[0] and at + takes <= until:
                     best = at, place
         return best
+
+    def take(self, count: int, place: int, end: float) -> None:
+        """Use the gap that `free` found, until then."""
+        until, idle = self._gaps[place]
+        left = [time for time in sorted([*idle[count:], *[end] * count]) if time < until]
+        if left:
+            self._gaps[place] = until, left
+        else:
+            del self._gaps[place]

@@ -9,6 +9,8 @@ from jobs.quotas import Limits, Usage, closed_models, most_gpus, never, start
 
 Level = tuple[Limits, Usage]
 
+_NOTHING = Usage()
+
 
 class Gates:
     """The gates of one pass, by what the account says has been given away until the moment of asking."""
@@ -17,10 +19,21 @@ class Gates:
         self._snapshot = snapshot
         self._account = account
         self._models = sorted({gpu.model for node in snapshot.nodes for gpu in node.gpus})
+        self._asked: dict[int, tuple[Usage | None, Usage | None, list[Reason]]] = {}
 
     def of(self, job: Waiting) -> list[Reason]:
         """Every gate that is shut for the job; empty when nothing but room can hold it back."""
+        if not self.shut(job):
+            return self._quotas(job)
         return [*self._holds(job), *self._switches(job), *self._quotas(job)]
+
+    def again(self, job: Waiting) -> list[Reason]:
+        """As `of`, worked out anew only if its user or team was charged since this was last asked of the job."""
+        user, team = self._account.users.get(job.user), self._account.teams.get(job.team)
+        asked = self._asked.get(job.id)
+        if asked is None or asked[0] is not user or asked[1] is not team:
+            asked = self._asked[job.id] = user, team, self.of(job)
+        return asked[2]
 
     def shut(self, job: Waiting) -> bool:
         """Whether the job waits for more than quotas: a person, a pause, a time."""
@@ -59,11 +72,10 @@ class Gates:
         return [refusal.as_dict() for refusal in refusals]
 
     def _levels(self, job: Waiting) -> list[Level]:
+        user, team = self._snapshot.user_limits.get(job.user), self._snapshot.team_limits.get(job.team)
         levels: list[Level] = []
-        for pk, limits, usage in (
-            (job.user, self._snapshot.user_limits, self._account.users),
-            (job.team, self._snapshot.team_limits, self._account.teams),
-        ):
-            if pk in limits:
-                levels.append((limits[pk], usage.get(pk, Usage())))
+        if user is not None:
+            levels.append((user, self._account.users.get(job.user, _NOTHING)))
+        if team is not None:
+            levels.append((team, self._account.teams.get(job.team, _NOTHING)))
         return levels

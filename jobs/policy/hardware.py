@@ -3,7 +3,7 @@
 A snapshot of the ledgers at the time it is made: to be made anew after any of them changed.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ class Free:
     """What a kind of node has free for one kind of ask: on the best of its nodes, and on all."""
 
     ledger: Ledger
-    here: int
+    here: int  # GPUs; of those that are shared 1 if any has enough left
     in_all: int
 
     @property
@@ -48,8 +48,7 @@ class NodeKind:
             (gpu, ledger) for ledger in self.open for gpu in ledger.node.gpus
             if gpu.unavailable is not None and offered(gpu)
         ]  # fmt: skip
-        self._whole: dict[frozenset[GpuKind], Free] = {}
-        self._parts: dict[frozenset[GpuKind], _Parts] = {}
+        self._ranked: dict[tuple[frozenset[GpuKind], bool], _Ranked] = {}
 
     def on_paper(self, suiting: frozenset[GpuKind]) -> int:
         """How many GPUs of such kinds each of the nodes has."""
@@ -57,48 +56,71 @@ class NodeKind:
 
     def free(self, job: Waiting, suiting: frozenset[GpuKind]) -> Free:
         """What is free of the open nodes, of which there must be one."""
-        if shares(job):
-            if suiting not in self._parts:
-                self._parts[suiting] = _Parts(self.open, suiting)
-            return self._parts[suiting].free(job.gpu_milli)
-        if suiting not in self._whole:
-            self._whole[suiting] = self._count(suiting)
-        return self._whole[suiting]
+        ranked = self._rank(job, suiting)
+        if not shares(job):
+            return Free(ranked.best(ranked.largest), ranked.largest, ranked.pieces(WHOLE))
+        enough = ranked.largest >= job.gpu_milli
+        return Free(ranked.best(job.gpu_milli if enough else 0), int(enough), ranked.pieces(job.gpu_milli))
 
-    def _count(self, suiting: frozenset[GpuKind]) -> Free:
-        counts = [sum(free == gpu.slots for gpu, free in _gpus(ledger, suiting)) for ledger in self.open]
-        here, _cpus, _memory, place = max(
-            (count, ledger.millicpus, ledger.memory_mib, -place)
-            for place, (count, ledger) in enumerate(zip(counts, self.open, strict=True))
-        )
-        return Free(self.open[-place], here, sum(counts))
+    def might_fit(self, job: Waiting, suiting: frozenset[GpuKind]) -> bool:
+        """False where no open node has the GPUs together with the CPUs, or with the memory."""
+        millicpus, memory_mib = self.most_beside_gpus(job, suiting)
+        return millicpus >= job.millicpus and memory_mib >= job.memory_mib
+
+    def most_beside_gpus(self, job: Waiting, suiting: frozenset[GpuKind]) -> tuple[int, int]:
+        """The most CPUs, and the most memory, that an open node with the GPUs has left; 0 where none has them."""
+        if not self.open:
+            return 0, 0
+        return self._rank(job, suiting).most(job.gpu_milli if shares(job) else least(job))
+
+    def _rank(self, job: Waiting, suiting: frozenset[GpuKind]) -> "_Ranked":
+        key = suiting if job.gpus else frozenset(), shares(job)
+        if key not in self._ranked:
+            self._ranked[key] = _Ranked(self.open, *key)
+        return self._ranked[key]
 
 
-def _gpus(ledger: Ledger, suiting: frozenset[GpuKind]) -> Iterator[tuple[Gpu, int]]:
-    return (
-        (gpu, free) for gpu, free in zip(ledger.node.gpus, ledger.free, strict=True)
-        if free and kind_of(gpu) in suiting
-    )  # fmt: skip
+class _Ranked:
+    """Nodes by the size of what each has free: its largest part of a GPU in thousandths, or its count of whole ones."""
 
-
-class _Parts:
-    """What is free in parts of GPUs on some nodes."""
-
-    def __init__(self, ledgers: Sequence[Ledger], suiting: frozenset[GpuKind]) -> None:
-        parts = [[free * WHOLE // gpu.slots for gpu, free in _gpus(ledger, suiting)] for ledger in ledgers]
-        self._all = sorted(part for here in parts for part in here)
-        most = sorted(
-            (-max(here, default=0), ledger.millicpus, ledger.memory_mib, -place)
-            for place, (here, ledger) in enumerate(zip(parts, ledgers, strict=True))
-        )
-        self._most = [row[0] for row in most]
-        self._best = list(accumulate((row[1:] for row in most), max))  # of those with at least so much in one piece
+    def __init__(self, ledgers: Sequence[Ledger], suiting: frozenset[GpuKind], shared: bool) -> None:
         self._ledgers = ledgers
+        parts = [_parts(ledger, suiting) for ledger in ledgers]
+        self._pieces = sorted(part for here in parts for part in here)
+        sizes = [max(here, default=0) if shared else here.count(WHOLE) for here in parts]
+        places = sorted(range(len(ledgers)), key=lambda place: -sizes[place])
+        self._sizes = [-sizes[place] for place in places]
+        rows = [(ledgers[place].millicpus, ledgers[place].memory_mib, -place) for place in places]
+        self._best = list(accumulate(rows, max))  # of the nodes with at least so much
+        self._memory = list(accumulate((row[1] for row in rows), max))
 
-    def free(self, milli: int) -> Free:
-        count = bisect_left(self._most, -milli + 1)
-        _cpus, _memory, place = self._best[count - 1] if count else self._best[-1]
-        return Free(self._ledgers[-place], int(count > 0), len(self._all) - bisect_left(self._all, milli))
+    @property
+    def largest(self) -> int:
+        return -self._sizes[0]
+
+    def best(self, size: int) -> Ledger:
+        """The node with the most CPUs of those that have so much; there must be one."""
+        return self._ledgers[-self._best[self._count(size) - 1][2]]
+
+    def most(self, size: int) -> tuple[int, int]:
+        """The most CPUs, and the most memory, of a node that has so much; 0 where none has."""
+        count = self._count(size)
+        return (self._best[count - 1][0], self._memory[count - 1]) if count else (0, 0)
+
+    def pieces(self, milli: int) -> int:
+        """How many GPUs of all nodes have so much left."""
+        return len(self._pieces) - bisect_left(self._pieces, milli)
+
+    def _count(self, size: int) -> int:
+        return bisect_right(self._sizes, -size)
+
+
+def _parts(ledger: Ledger, suiting: frozenset[GpuKind]) -> list[int]:
+    """What is left of each suiting GPU, in thousandths, of those of which something is."""
+    return [
+        free * WHOLE // gpu.slots for gpu, free in zip(ledger.node.gpus, ledger.free, strict=True)
+        if free and kind_of(gpu) in suiting
+    ]  # fmt: skip
 
 
 class Hardware:
@@ -126,6 +148,17 @@ class Hardware:
             if job.millicpus <= kind.millicpus and job.memory_mib <= kind.memory_mib
             and job.labels <= kind.labels and (not need or kind.on_paper(suiting) >= need)
         ]  # fmt: skip
+
+    def might_fit(self, job: Waiting) -> bool:
+        """False only where no node has room for the job now."""
+        suiting = self.suiting(job)
+        return any(kind.might_fit(job, suiting) for kind in self.able(job))
+
+    def most_beside_gpus(self, job: Waiting) -> tuple[int, int]:
+        """The most CPUs, and the most memory, that a node has left together with the GPUs."""
+        suiting = self.suiting(job)
+        found = [kind.most_beside_gpus(job, suiting) for kind in self.able(job)]
+        return max((cpus for cpus, _memory in found), default=0), max((memory for _cpus, memory in found), default=0)
 
     def models(self) -> list[str]:
         return sorted({model for model, _memory, _profile in self.samples})

@@ -52,7 +52,7 @@ class Helps:
     def _changes(self, job: Waiting) -> Iterator[Change]:
         for gpus in range(least(job) - 1, 0, -1):
             yield {"code": "FITS_WITH", "gpus": gpus}, replace(job, gpus=gpus, least_gpus=None)
-        for seconds in self._spans:
+        for seconds in self._spans if self._afterwards.fits_when_kept(job) else ():
             if seconds and (job.limit_seconds is None or seconds < job.limit_seconds):
                 yield {"code": "FITS_WITHIN", "seconds": seconds}, replace(job, limit_seconds=seconds)
         if job.gpu_model:
@@ -66,18 +66,14 @@ class Helps:
         yield from self._smaller(job)
 
     def _smaller(self, job: Waiting) -> Iterator[Change]:
-        """With what is left of CPUs, or of memory, on the nodes where all else fits."""
-        suiting = self._hardware.suiting(job)
-        for kind in self._hardware.able(job):
-            if not kind.open:
-                continue
-            ledger = kind.free(job, suiting).ledger
-            cpus = ledger.millicpus // _CPU_STEP * _CPU_STEP
-            if job.millicpus / 2 <= cpus < job.millicpus:
-                yield {"code": "FITS_WITH_CPUS", "millicpus": cpus}, replace(job, millicpus=cpus)
-            memory = ledger.memory_mib // _MEMORY_STEP * _MEMORY_STEP
-            if job.memory_mib / 2 <= memory < job.memory_mib:
-                yield {"code": "FITS_WITH_MEMORY", "memory_mib": memory}, replace(job, memory_mib=memory)
+        """With the most CPUs, or memory, that are left of any node where the GPUs are."""
+        millicpus, memory_mib = self._hardware.most_beside_gpus(job)
+        cpus = millicpus // _CPU_STEP * _CPU_STEP
+        if job.millicpus / 2 <= cpus < job.millicpus:
+            yield {"code": "FITS_WITH_CPUS", "millicpus": cpus}, replace(job, millicpus=cpus)
+        memory = memory_mib // _MEMORY_STEP * _MEMORY_STEP
+        if job.memory_mib / 2 <= memory < job.memory_mib:
+            yield {"code": "FITS_WITH_MEMORY", "memory_mib": memory}, replace(job, memory_mib=memory)
 
 
 def _round(seconds: float) -> int:

@@ -84,7 +84,7 @@ class _Pass:
     def start(self, job: Waiting) -> bool:
         """Place the job if it fits. Whether no more is to be done for it: it starts, or a gate holds it back."""
         self.order.append(job.id)
-        gated = bool(self.gates.of(job))
+        gated = bool(self.gates.again(job))
         asked = job if gated else self.gates.as_allowed(job)
         ledger = None if gated or self._is_refused(asked) else place.choose(asked, self.account.fleet)
         if ledger is not None:

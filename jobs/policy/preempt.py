@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
 from itertools import combinations, islice
+from operator import attrgetter
 
 from jobs.policy.guarantee import Guarantees
 from jobs.policy.ledger import Ledger, least
@@ -43,11 +44,12 @@ class Preempting:
     """Who may be stopped for whom, in one pass."""
 
     def __init__(self, snapshot: Snapshot, ledgers: Sequence[Ledger], guarantees: Guarantees) -> None:
-        self._rules, self._now, self._running = snapshot.rules, snapshot.now, snapshot.running
+        self._rules, self._running = snapshot.rules, snapshot.running
+        self._protected_since = snapshot.now - timedelta(seconds=snapshot.rules.protected_for)
         self._ledgers = {ledger.node.name: ledger for ledger in ledgers}
         self._guarantees = guarantees
         self._gone = {run.run for run in snapshot.running if run.stopping or run.makes_way_for is not None}
-        self._candidates: dict[object, list[Running]] = {}
+        self._candidates: dict[tuple[str, int], list[Running]] = {}
         self._in_vain: set[object] = set()
         self._winners = 0
 
@@ -63,8 +65,12 @@ class Preempting:
     def take(self, way: Way) -> None:
         """Count the victims as gone."""
         self._gone.update(run.run for run in way.victims)
-        self._candidates.clear()
         self._winners += 1
+        self._candidates = {
+            (why, who): [run for run in runs if run.run not in self._gone]
+            for (why, who), runs in self._candidates.items()
+            if why == PRIORITY or way.why == GUARANTEE  # else its team has less now, and so has borrowed less
+        }
 
     def _search(self, job: Waiting, why: str, who: int) -> Way | None:
         """Whose victims were looked for in vain need not look again: what may be stopped only gets less in a pass."""
@@ -100,10 +106,10 @@ class Preempting:
 
     @cached_property
     def _youngest(self) -> list[Running]:
-        return sorted(self._running, key=_youngest_first)
+        return sorted(self._running, key=attrgetter("since", "run"), reverse=True)
 
     def _protected(self, run: Running) -> bool:
-        return self._now - run.since < timedelta(seconds=self._rules.protected_for)
+        return run.since > self._protected_since
 
     def _best(self, job: Waiting, runs: Sequence[Running], why: str) -> Way | None:
         """One victim if one will do, the youngest; else the fewest of any node."""
