@@ -7,6 +7,8 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from gpus.readings import short_uuid
+
 
 class Node(models.Model):
     """A GPU host: one `manage.py node`, one Docker engine. Its agent writes everything but the admin's wishes."""
@@ -100,7 +102,7 @@ class GPU(models.Model):
     @property
     def short_uuid(self) -> str:
         """Enough of the UUID to tell two cards of one name apart on a page."""
-        return self.uuid.removeprefix("GPU-").removeprefix("MIG-")[:8]
+        return short_uuid(self.uuid)
 
 
 class GPUMinute(models.Model):

@@ -16,6 +16,11 @@ Status = Literal["ok", "simulated", "no_library", "no_driver", "no_gpu", "driver
 MIB = 1 << 20
 
 
+def short_uuid(uuid: str) -> str:
+    """Enough of a UUID to tell two cards of one name apart on a page."""
+    return uuid.removeprefix("GPU-").removeprefix("MIG-")[:8]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Process:
     """One process with memory on a GPU. `user` None: we could not look it up on this host."""

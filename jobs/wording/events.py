@@ -6,6 +6,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from gpus.readings import short_uuid
 from jobs.models import JobEvent, Run
 from jobs.states import RunState, Wish
 from jobs.wording import quantities as q
@@ -137,16 +138,12 @@ PROGRESS: Table = {
 }
 
 
-def _short(uuid: str) -> str:
-    return str(uuid).removeprefix("GPU-").removeprefix("MIG-")[:8]
-
-
 def _outsider(p: Params) -> str:
     if p.get("by"):
         return _("Somebody else uses its GPU %(gpu)s outside Dockyard: %(by)s.") % {
-            "gpu": _short(p["uuid"]), "by": q.names(p["by"])
+            "gpu": short_uuid(p["uuid"]), "by": q.names(p["by"])
         }  # fmt: skip
-    return _("Somebody else uses its GPU %(gpu)s outside Dockyard.") % {"gpu": _short(p["uuid"])}
+    return _("Somebody else uses its GPU %(gpu)s outside Dockyard.") % {"gpu": short_uuid(p["uuid"])}
 
 
 def _silent(p: Params) -> str:
@@ -156,7 +153,7 @@ def _silent(p: Params) -> str:
 
 WARNINGS: Table = {
     "GPU_LOST": lambda p: (
-        _("Its GPU %(gpu)s has been lost by the driver; the job will probably fail.") % {"gpu": _short(p["uuid"])}
+        _("Its GPU %(gpu)s has been lost by the driver; the job will probably fail.") % {"gpu": short_uuid(p["uuid"])}
     ),
     "OUTSIDER": _outsider,
     "GRANT_MISMATCH": lambda p: _("The container got other GPUs than it was given, and was killed at once."),
