@@ -15,7 +15,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from jobs import logstore
+from jobs import logstore, wording
 from jobs.models import Job, JobEvent, Mount, Quota
 from jobs.states import JOB_STATE_AFTER, EndReason
 from portal.busybox import busybox_path
@@ -154,6 +154,11 @@ def test_every_past_job_ended_as_its_reason_says_and_kept_its_log(seeded: Path) 
         moves = [(e.old_state, e.new_state) for e in job.events.exclude(new_state="")]
         assert all(earlier[1] == later[0] for earlier, later in itertools.pairwise(moves))
         assert moves[-1][1] == job.state
+
+
+def test_a_past_job_with_a_misspelt_command_is_told_so(seeded: Path) -> None:
+    job = Job.objects.get(name="export to onnx")
+    assert wording.end_sentence(job, job.current_run) == "The shell did not find the command pyhton."
 
 
 def test_no_gpu_ran_two_past_jobs_at_once(seeded: Path) -> None:

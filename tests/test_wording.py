@@ -291,3 +291,33 @@ def test_quantities_read_as_people_say_them(language: str) -> None:
         assert [wording.place(n, 30) for n in (1, 2, 3, 11, 21)] == [
             "1st of 30", "2nd of 30", "3rd of 30", "11th of 30", "21st of 30"
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "words", "sentence"), [
+    ({}, "/bin/sh: 1: pyhton: not found", "The shell did not find the command pyhton."),
+    ({"command_kind": "image", "arguments": ["-c", "x"]}, "sh: x: not found", "The shell did not find the command x."),
+    ({"command_kind": "image"}, "No command specified", "The image has no command of its own: give one."),
+    ({"command_kind": "image"}, "", "The image has no command of its own: give one."),
+    ({"command_kind": "image"}, 'exec: "train": executable file not found', "The image has no command train."),
+    ({"command_kind": "image", "entrypoint": ["train"]}, "", "The image has no command train."),
+    ({}, "[FATAL tini (7)] exec /bin/sh failed: No such file or directory", "The image has no command /bin/sh."),
+])  # fmt: skip
+def test_a_command_that_is_not_there_is_said_by_who_missed_it(
+    changes: dict[str, Any], words: str, sentence: str, language: str
+) -> None:
+    run = make_run(end_reason=EndReason.COMMAND_NOT_FOUND, exit_code=127, engine_message=words)
+    said, advice = wording.end_sentence(make_job(**changes), run), wording.suggestion(make_job(**changes), run)
+    assert said != str(advice)
+    assert "busybox" not in said
+    if language == "en":
+        assert said == sentence
+
+
+@pytest.mark.parametrize("code", [126, 127])
+def test_the_codes_of_shells_are_explained_also_where_they_printed_nothing(code: int, language: str) -> None:
+    run = make_run(end_reason=EndReason.EXIT_CODE, exit_code=code)
+    assert str(code) in wording.end_sentence(make_job(), run)
+    assert str(wording.suggestion(make_job(), run))
+    assert wording.end_sentence(make_job(), make_run(end_reason=EndReason.EXIT_CODE, exit_code=3)) != (
+        wording.end_sentence(make_job(), run)
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from jobs import lastwords
 from jobs.models import Job, Run
 from jobs.states import EndReason
 from jobs.units import exact_duration, format_memory
@@ -56,7 +57,7 @@ def _facts(job: Job, run: Run | None) -> dict[str, Any]:
         "shm_mib": job.shm_mib,
         "limit_seconds": job.limit_seconds,
         "grace_seconds": job.grace_seconds,
-        "command": _first_word(job),
+        **_command(job, run.engine_message if run is not None else ""),
         "node": run.node.name if run is not None else _("its host"),
         "who": run.wish_by.username if run is not None and run.wish_by is not None else "",
         "gpus": job.gpus,
@@ -64,15 +65,19 @@ def _facts(job: Job, run: Run | None) -> dict[str, Any]:
     }
 
 
-def _first_word(job: Job) -> str:
-    if job.command_kind == "script":
-        return "/bin/sh"
-    return next(iter([*job.entrypoint, *job.arguments]), "") or job.image
+def _command(job: Job, words: str) -> dict[str, Any]:
+    """The command that could not be run, empty where none was given; and whether a shell inside the job says so."""
+    given = "/bin/sh" if job.command_kind == "script" else next(iter([*job.entrypoint, *job.arguments]), "")
+    return {"command": lastwords.command_in(words) or given, "by_shell": lastwords.said_by_shell(words)}
 
 
 def _exit_code(p: Params) -> str:
     if p["exit_code"] is None:
         return _("The command failed.")
+    if p["exit_code"] == lastwords.NOT_FOUND:
+        return _("The command failed with exit code 127, by which shells say that they did not find a command.")
+    if p["exit_code"] == lastwords.NOT_EXECUTABLE:
+        return _("The command failed with exit code 126, by which shells say that a command could not be executed.")
     if p["signal"] is None:
         return _("The command failed with exit code %(exit_code)d.") % p
     if p["signal"] == signal.SIGKILL:
@@ -85,6 +90,14 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return _("signal %(number)d") % {"number": number}
+
+
+def _command_not_found(p: Params) -> str:
+    if not p["command"]:
+        return _("The image has no command of its own: give one.")
+    if p["by_shell"]:
+        return _("The shell did not find the command %(command)s.") % p
+    return _("The image has no command %(command)s.") % p
 
 
 def _time_limit(p: Params) -> str:
@@ -137,8 +150,12 @@ ENDS: Table = {
     EndReason.IMAGE_RATE_LIMITED: lambda p: (
         _("The registry allows no more downloads for now, so the image %(image)s could not be fetched.") % p
     ),
-    EndReason.COMMAND_NOT_FOUND: lambda p: _("The image has no command %(command)s.") % p,
-    EndReason.COMMAND_NOT_EXECUTABLE: lambda p: _("The command %(command)s is there but cannot be executed.") % p,
+    EndReason.COMMAND_NOT_FOUND: _command_not_found,
+    EndReason.COMMAND_NOT_EXECUTABLE: lambda p: (
+        _("The command %(command)s is there but cannot be executed.") % p
+        if p["command"]
+        else _("The image's own command is there but cannot be executed.")
+    ),
     EndReason.ARCHITECTURE: lambda p: _("The image %(image)s is built for another kind of processor.") % p,
     EndReason.GPU_LOST: lambda p: _("Its GPU was lost by the driver of %(node)s while it ran.") % p,
     EndReason.GPU_START_FAILED: lambda p: _("%(node)s could not hand its GPU to the container.") % p,
@@ -204,6 +221,10 @@ def _more_time(p: Params) -> Suggestion | None:
 
 
 def _after_exit(p: Params) -> Suggestion | None:
+    if p["exit_code"] == lastwords.NOT_FOUND:
+        return _advice(_("Check the spelling of its commands, and whether the image has them."))
+    if p["exit_code"] == lastwords.NOT_EXECUTABLE:
+        return _advice(_("Make the file executable (chmod +x), or run it by its interpreter, such as sh FILE."))
     if p["signal"] != SIGBUS:
         return None
     most = format_memory(max(_half_more(p["shm_mib"]), p["shm_mib"] * 2))
@@ -213,6 +234,20 @@ def _after_exit(p: Params) -> Suggestion | None:
 
 def _advice(text: str) -> Suggestion:
     return Suggestion(text=text)
+
+
+def _after_not_found(p: Params) -> Suggestion:
+    if not p["command"]:
+        return _advice(_("Choose a script, or say the entry point or the arguments to run."))
+    if p["by_shell"]:
+        return _advice(_("Check its spelling, and whether the image has it, or what its first line names after #!."))
+    return _advice(_("Check the spelling of the command; a script needs an image with /bin/sh."))
+
+
+def _after_not_executable(p: Params) -> Suggestion:
+    if p["by_shell"]:
+        return _advice(_("Make the file executable (chmod +x), or run it by its interpreter, such as sh FILE."))
+    return _advice(_("Make the file executable (chmod +x) when building."))
 
 
 ADVICE: dict[str, Any] = {
@@ -228,10 +263,8 @@ ADVICE: dict[str, Any] = {
     EndReason.IMAGE_RATE_LIMITED: lambda p: _advice(
         _("Try again later, or ask an administrator to add a log-in for this registry.")
     ),
-    EndReason.COMMAND_NOT_FOUND: lambda p: _advice(
-        _("Check the spelling of the command; a script needs an image with /bin/sh.")
-    ),
-    EndReason.COMMAND_NOT_EXECUTABLE: lambda p: _advice(_("Make the file executable (chmod +x) when building.")),
+    EndReason.COMMAND_NOT_FOUND: _after_not_found,
+    EndReason.COMMAND_NOT_EXECUTABLE: _after_not_executable,
     EndReason.ARCHITECTURE: lambda p: _advice(_("Use an image for the processor of the host.")),
     EndReason.GPU_LOST: lambda p: _advice(_("Resubmit it: the lost GPU takes no jobs until it is back.")),
     EndReason.DISK_FULL: lambda p: _advice(_("Delete what you no longer need, or tell an administrator.")),

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from gpus.models import GPU, GPUMinute, Node
-from jobs import gputime, logstore, quotas
+from jobs import gputime, lastwords, logstore, quotas
 from jobs.models import Allocation, AllocationSlot, Job, JobEvent, Membership, Mount, Quota, Run, Team
 from jobs.states import JOB_STATE_AFTER, EndReason, JobState, RunState
 from portal.demo.engine import IMAGE
@@ -167,8 +167,14 @@ def _run(past: Past, job: Job, node: Node, started: datetime, ended: datetime) -
         starting_at=started - timedelta(seconds=1), started_at=started, ended_at=ended, end_reason=past.reason,
         exit_code=past.exit_code, oom_killed=past.reason == EndReason.OOM_KILLED, engine_id=node.engine_id,
         deadline=started + timedelta(minutes=past.limit), uid=job.owner.run_uid, gid=job.owner.run_gid,
-        log_bytes=len(past.work.log.encode()), log_complete=True,
+        log_bytes=len(past.work.log.encode()), log_complete=True, engine_message=_last_words(past),
     )  # fmt: skip
+
+
+def _last_words(past: Past) -> str:
+    """What its log says of its end, as for a job that really ran."""
+    found = lastwords.read(past.work.log.encode(), past.exit_code)
+    return found[1] if found and found[0] == past.reason else ""
 
 
 def _gpus(past: Past, node: Node) -> list[GPU]:
