@@ -1,11 +1,12 @@
 """Teams, limits, mounts, registries and the cluster's switches for admins; jobs to read. No secret is ever shown."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
@@ -18,9 +19,9 @@ from django.utils.translation import gettext_lazy as _
 
 from gpus.admin import NodeAdmin
 from gpus.models import Node
-from jobs import mounts, wording
+from jobs import control, mounts, reorder, wording
 from jobs.adminforms import NodeForm, QuotaForm, QuotaSizesForm, RegistryLoginForm
-from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Quota, RegistryLogin, Run, Team
+from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Priority, Quota, RegistryLogin, Run, Team
 from jobs.queues import wake_scheduler
 from jobs.rebind import drain
 from jobs.states import EndReason, JobState
@@ -87,16 +88,21 @@ class QuotaInline(admin.StackedInline):  # type: ignore[type-arg]
 
 @admin.register(Team)
 class TeamAdmin(WakesScheduler):
-    list_display = ("name", "people")
+    list_display = ("name", "shares", "guaranteed", "placement", "people")
     search_fields = ("name",)
     inlines = (MembershipInline, QuotaInline)
+
+    @admin.display(description=_("guaranteed GPUs"))
+    def guaranteed(self, team: Team) -> str:
+        quota = getattr(team, "quota", None)
+        return "–" if quota is None or quota.guaranteed_gpus is None else str(quota.guaranteed_gpus)
 
     @admin.display(description=_("members"))
     def people(self, team: Team) -> str:
         return ", ".join(sorted(member.username for member in team.members.all()))
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).prefetch_related("members")
+        return super().get_queryset(request).prefetch_related("members").select_related("quota")
 
     def has_delete_permission(self, request: HttpRequest, obj: Team | None = None) -> bool:
         """A team with jobs stays: history names it."""
@@ -106,8 +112,8 @@ class TeamAdmin(WakesScheduler):
 @admin.register(Quota)
 class QuotaAdmin(WakesScheduler):
     form = QuotaForm
-    list_display = ("__str__", "gpus", "cpus", "memory", "running_jobs", "queued_jobs", "gpu_hours", "job_gpus",
-                    "longest", "priority")  # fmt: skip
+    list_display = ("__str__", "gpus", "guaranteed_gpus", "cpus", "memory", "running_jobs", "interactive_jobs",
+                    "queued_jobs", "gpu_hours", "job_gpus", "longest", "priority")  # fmt: skip
     list_select_related = ("user", "team")
     autocomplete_fields = ("user", "team")
     search_fields = ("user__username", "team__name")
@@ -169,7 +175,12 @@ class RegistryLoginAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 class ClusterAdmin(WakesScheduler):
     """The one row: its list is its page."""
 
-    fields = ("paused", "pause_reason", "image_patterns", "last_pass_at")
+    fieldsets = (
+        (None, {"fields": ("paused", "pause_reason", "image_patterns", "last_pass_at")}),
+        (_("Order of the queue"), {"fields": ("half_life_days", "lift_after_hours")}),
+        (_("Stopping and moving jobs for others"), {"fields": (
+            "preempt_lower", "protected_minutes", "defragment", "extension_hours")}),
+    )  # fmt: skip
     readonly_fields = ("last_pass_at",)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
@@ -255,14 +266,57 @@ class EventInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
 
 @admin.register(Job)
 class JobAdmin(InWords, ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
-    list_display = ("id", "name", "owner", "team", "state_words", "end_words", "gpus", "created_at", "ended_at")
-    list_filter = (StateFilter, EndFilter, "team")
+    list_display = ("id", "name", "owner", "team", "state_words", "end_words", "gpus", "priority", "pinned",
+                    "created_at", "ended_at")  # fmt: skip
+    list_filter = (StateFilter, EndFilter, "team", "pinned")
+    actions = ("pin", "unpin", "hold", "release", "make_urgent", "make_high", "make_normal", "make_low")
     list_select_related = ("owner", "team")
     search_fields = ("=id", "name", "image", "owner__username")
     show_full_result_count = False
     exclude = ("secrets_encrypted", "state", "end_reason", "wait_reasons")
     readonly_fields = ("page", "state_words", "end_words", "why", "secret_names")
     inlines = (RunInline, EventInline)
+
+    @admin.action(description=_("Pin: before all others"), permissions=["view"])
+    def pin(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        self._each(request, jobs, reorder.pin)
+
+    @admin.action(description=_("Unpin"), permissions=["view"])
+    def unpin(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        self._each(request, jobs, reorder.unpin)
+
+    @admin.action(description=_("Hold"), permissions=["view"])
+    def hold(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        self._each(request, jobs, control.hold)
+
+    @admin.action(description=_("Release"), permissions=["view"])
+    def release(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        self._each(request, jobs, control.release)
+
+    @admin.action(description=_("Priority: urgent"), permissions=["view"])
+    def make_urgent(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        self._reprioritise(request, jobs, Priority.URGENT)
+
+    @admin.action(description=_("Priority: high"), permissions=["view"])
+    def make_high(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        self._reprioritise(request, jobs, Priority.HIGH)
+
+    @admin.action(description=_("Priority: normal"), permissions=["view"])
+    def make_normal(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        self._reprioritise(request, jobs, Priority.NORMAL)
+
+    @admin.action(description=_("Priority: low"), permissions=["view"])
+    def make_low(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        self._reprioritise(request, jobs, Priority.LOW)
+
+    def _reprioritise(self, request: HttpRequest, jobs: QuerySet[Job], priority: Priority) -> None:
+        self._each(request, jobs, lambda job, actor: reorder.reprioritise(job, actor, priority))
+
+    def _each(self, request: HttpRequest, jobs: QuerySet[Job], verb: Callable[[Job, Any], bool]) -> None:
+        """One verb for each of the jobs; says for how many it changed something."""
+        changed = sum(verb(job, request.user) for job in jobs.select_related("owner", "team"))
+        text = ngettext("%(count)d waiting job changed.", "%(count)d waiting jobs changed.", changed)
+        self.message_user(request, text % {"count": changed}, messages.SUCCESS if changed else messages.WARNING)
 
     @admin.display(description=_("page"))
     def page(self, job: Job) -> SafeString:

@@ -63,10 +63,31 @@ class QuotaSizesForm(forms.ModelForm):  # type: ignore[type-arg]
         help_text=_("30m, 2h, 1d 4h; a lone number is minutes."),
     )  # fmt: skip
 
+    gpus_by_model = ByModelField(
+        label=_("GPUs at once by model"), required=False, max_length=5000,
+        widget=forms.Textarea(attrs={"rows": 3, "cols": 40}),
+        help_text=_("One model a line: NVIDIA A100-SXM4-40GB: 4. Other models are limited by the sum alone."),
+    )  # fmt: skip
+
     class Meta:
         model = Quota
-        fields = ("gpus", "millicpus", "memory_mib", "running_jobs", "queued_jobs", "gpu_hours", "job_gpus",
-                  "limit_seconds", "priority")  # fmt: skip
+        fields = ("gpus", "gpus_by_model", "guaranteed_gpus", "millicpus", "memory_mib", "running_jobs", "queued_jobs",
+                  "interactive_jobs", "gpu_hours", "gpu_hours_soft", "window_days", "job_gpus", "limit_seconds",
+                  "priority")  # fmt: skip
+
+    def clean(self) -> dict[str, Any]:
+        """Values that contradict each other are said at once: they would only ever be noticed by who waits."""
+        found: dict[str, Any] = super().clean() or self.cleaned_data
+        soft, hard = found.get("gpu_hours_soft"), found.get("gpu_hours")
+        if soft is not None and hard is not None and soft > hard:
+            self.add_error("gpu_hours_soft", gettext("The soft mark is above the limit of %(most)d.") % {"most": hard})
+        promised, most = found.get("guaranteed_gpus"), found.get("gpus")
+        if promised is not None and most is not None and promised > most:
+            text = gettext("More are guaranteed than may be used at once: %(most)d.") % {"most": most}
+            self.add_error("guaranteed_gpus", text)
+        if found.get("window_days") == 0:
+            self.add_error("window_days", gettext("At least one day."))
+        return found
 
 
 class QuotaForm(QuotaSizesForm):
@@ -75,6 +96,12 @@ class QuotaForm(QuotaSizesForm):
     class Meta(QuotaSizesForm.Meta):
         fields = ("user", "team", *QuotaSizesForm.Meta.fields)  # type: ignore[assignment]
         help_texts = {"user": _("With neither user nor team: for every user who has no quota of their own.")}
+
+    def clean(self) -> dict[str, Any]:
+        found = super().clean()
+        if found.get("guaranteed_gpus") is not None and not found.get("team"):
+            self.add_error("guaranteed_gpus", gettext("GPUs are guaranteed to teams, not to people."))
+        return found
 
 
 class NodeForm(forms.ModelForm):  # type: ignore[type-arg]

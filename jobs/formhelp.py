@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from jobs import fairshare, units, usage, wording
 from jobs.models import Priority, Team
-from jobs.quotas import WHOLE, Limits, Usage
+from jobs.quotas import WHOLE, Limits, Usage, in_gpus, milli
 from jobs.request import JobRequest
 from portal.models import User
 
@@ -84,7 +84,8 @@ def cost(request: JobRequest) -> str:
         return _("no GPU-hours")
     if request.limit_seconds is None:
         return _("GPU-hours without limit")
-    return _("at most %(hours)s") % {"hours": wording.gpu_hours(request.gpus * request.limit_seconds)}
+    seconds = milli(request.gpus, request.gpu_milli) * request.limit_seconds / WHOLE
+    return _("at most %(hours)s") % {"hours": wording.gpu_hours(seconds)}
 
 
 def quota_bars(
@@ -111,17 +112,28 @@ _BARS: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
     ("millicpus", gettext_lazy("CPUs"), units.format_cpus),
     ("memory_mib", gettext_lazy("Memory"), wording.memory),
     ("running_jobs", gettext_lazy("Running jobs"), str),
+    ("interactive_jobs", gettext_lazy("Interactive jobs"), str),
     ("queued_jobs", gettext_lazy("Waiting jobs"), str),
-    ("gpu_seconds", gettext_lazy("GPU-hours in 30 days"), _hours),
 )
 
 
 def _bars(limits: Limits, used: Usage, after: Usage) -> Iterator[dict[str, Any]]:
     for name, label, said in _BARS:
-        limit = getattr(limits, name)
-        if limit is None:
-            continue
-        now, then = getattr(used, name), getattr(after, name)
+        yield from _bar(label, getattr(used, name), getattr(after, name), getattr(limits, name), said)
+    for model, most in limits.gpus_by_model.items():
+        now, then = (in_gpus(level.milli_by_model.get(model, 0)) for level in (used, after))
+        yield from _bar(model, now, then, most, str)
+    text = _("GPU-hours in %(days)d days") % {"days": limits.window_days}
+    yield from _bar(text, used.gpu_seconds, after.gpu_seconds, limits.gpu_seconds, _hours)
+    text = _("GPU-hours in %(days)d days until later jobs wait for others") % {"days": limits.window_days}
+    yield from _bar(text, used.gpu_seconds, after.gpu_seconds, limits.gpu_seconds_soft, _hours)
+
+
+def _bar(
+    label: Any, now: float, then: float, limit: float | None, said: Callable[[Any], str]
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """One limit, if it is set."""
+    if limit is not None:
         yield {
             "label": label, "used": said(now), "limit": said(limit), "after": said(then) if then != now else "",
             "percent": _percent(now, limit), "percent_after": max(_percent(then, limit) - _percent(now, limit), 0),

@@ -93,6 +93,28 @@ def check_redis_keeps(app_configs: Any, **_: Any) -> Sequence[CheckMessage]:
     )]  # fmt: skip
 
 
+@register(Tags.database)
+def check_guarantees(app_configs: Any, databases: Any = None, **_: Any) -> Sequence[CheckMessage]:
+    """`dockyard.W009`: teams are guaranteed more GPUs than there are, and some of them will wait for theirs."""
+    if not databases or "default" not in databases:
+        return []
+    try:
+        quotas = apps.get_model("jobs", "Quota").objects.filter(team__isnull=False)
+        rows = quotas.filter(guaranteed_gpus__gt=0).values_list("team__name", "guaranteed_gpus")
+        promised: dict[str, int] = {name: count or 0 for name, count in rows}
+        there = apps.get_model("gpus", "GPU").objects.filter(hidden=False, profile="").count()
+    except DatabaseError:  # before the first migration
+        return []
+    if sum(promised.values()) <= there:
+        return []
+    teams = ", ".join(f"{name} {count}" for name, count in sorted(promised.items()))
+    return [checks.Warning(
+        f"{sum(promised.values())} GPUs are guaranteed ({teams}), and there are {there}.",
+        hint="Lower the guaranteed GPUs of some teams in their quotas, or add hosts.",
+        id="dockyard.W009",
+    )]  # fmt: skip
+
+
 @register()
 def check_redis_password(app_configs: Any, **_: Any) -> Sequence[CheckMessage]:
     """`dockyard.E003`: Redis is reached over a network without a password."""

@@ -226,7 +226,8 @@ def test_jobs_are_only_read(admin: Client, alice: User) -> None:
 def test_one_switch_pauses_all_starts(admin: Client, alice: User) -> None:
     answer = admin.get(url("jobs_cluster", "changelist"), follow=True)
     assert answer.redirect_chain[-1][0] == url("jobs_cluster", "change", 1)
-    admin.post(url("jobs_cluster", "change", 1), {"paused": "on", "pause_reason": "new disks", "image_patterns": ""})
+    sent = {"half_life_days": 7, "protected_minutes": 10, "extension_hours": 0, "image_patterns": ""}
+    admin.post(url("jobs_cluster", "change", 1), {"paused": "on", "pause_reason": "new disks", **sent})
     assert Cluster.get().paused
     people = Client()
     people.force_login(alice)

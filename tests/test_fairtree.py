@@ -123,8 +123,8 @@ def test_each_start_is_charged_before_the_next_is_chosen() -> None:
 
 def running(user: int, **fields: Any) -> Running:
     defaults: dict[str, Any] = {
-        "run": user, "job": 100 + user, "team": VISION, "priority": 1, "node": "a", "gpus": 1, "slots": {}, "since": NOW,
-        "millicpus": 0, "memory_mib": 0, "ends_by": NOW + timedelta(hours=1),
+        "run": user, "job": 100 + user, "team": VISION, "priority": 1, "node": "a", "gpus": 1, "slots": {},
+        "since": NOW, "millicpus": 0, "memory_mib": 0, "ends_by": NOW + timedelta(hours=1),
     }  # fmt: skip
     return Running(user=user, **{**defaults, **fields})
 

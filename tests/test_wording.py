@@ -78,6 +78,10 @@ EVENT_PARAMS = {
     "WISHED": {"wish": "CANCEL"},
     "HELD": {},
     "RELEASED": {},
+    "PINNED": {},
+    "UNPINNED": {},
+    "REPRIORITISED": {"old": 1, "new": 2},
+    "REORDERED": {"up": True, "passed": 3},
     "WARNED": {"code": "KILL_STUCK"},
     "EXTENDED": {"seconds": 7200, "until": "2026-11-30T20:00:00+00:00", "delayed": 0},
     "AMENDED": {"after": {"gpus": 2, "limit_seconds": 3600}},
@@ -191,6 +195,7 @@ def test_every_problem_has_its_own_sentence() -> None:
         *(Problem(field="mounts", code=code)
           for code in ("NO_LIMIT_FORBIDDEN", "MOUNTS_AS_ROOT", "MOUNT_NOT_ALLOWED")),
         Problem(field="gpus", code="ONLY_LESS", params={"least": 1, "most": 4}),
+        Problem(field="millicpus", code="ONLY_SMALLER", params={"field": "millicpus", "least": 100, "most": 4000}),
         Problem(field="limit", code="ONLY_SHORTER", params={"most": 3600}),
         Problem(field="gpus", code="SAME_SIZE", params={"gpus": 2}),
         Problem(field="gpus", code="NO_OTHER_PLACE", params={"reasons": [{"code": "NO_NODE"}]}),

@@ -38,6 +38,7 @@ __all__ = [
     "refusals",
     "state_label",
     "suggestion",
+    "told",
     "trust",
     "wait_reason",
     "warning",

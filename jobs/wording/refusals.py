@@ -9,7 +9,7 @@ from django.utils.translation import ngettext
 
 from jobs import units
 from jobs.policy.explain import NEVER
-from jobs.quotas import Refusal
+from jobs.quotas import BUDGET_DAYS, Refusal
 from jobs.wording import quantities as q
 from jobs.wording.lookup import Params, Table, say
 
@@ -53,7 +53,7 @@ def told(found: Iterable[Refusal], *, reader: str | None = None) -> list[tuple[R
 def _of_one_field(same: list[Refusal], reader: str | None) -> Iterator[tuple[Refusal, str]]:
     own, theirs = ([r for r in same if r.scope == scope] for scope in ("user", "team"))
     in_one_unit = same[0].field in QUANTITIES and same[0].field != "gpu_milli"
-    in_one_unit = in_one_unit and not any(r.code.startswith("BUDGET") for r in same)
+    in_one_unit = in_one_unit and not any(r.code.startswith(("BUDGET", "QUOTA_MODEL")) for r in same)
     if in_one_unit and len(own) == len(theirs) == 1:
         yield min(same, key=lambda r: r.limit), _both(own[0], theirs[0], reader)
         return
@@ -184,18 +184,20 @@ def _highest(p: Params) -> str:
 
 def _budget_used(p: Params) -> str:
     text = _(
-        "%(whose)s (%(limit)s per 30 days) is used up: %(used)s used or promised, and this job may take %(asked)s."
+        "%(whose)s (%(limit)s in %(days)d days) is used up: %(used)s used or promised, and this job may take %(asked)s."
     )
-    return _in_use(text, p, q.gpu_hours)
+    return _budget(text, p)
 
 
 def _budget_size(p: Params) -> str:
     if p["asked"] is None:
-        return _("%(whose)s (%(limit)s per 30 days) needs every GPU job to have a time limit.") % {
-            "whose": p["whose"], "limit": q.gpu_hours(p["limit"])
-        }  # fmt: skip
-    text = _("%(whose)s is %(limit)s per 30 days, and this job alone may take %(asked)s.")
-    return _above(text, p, q.gpu_hours)
+        return _budget(_("%(whose)s (%(limit)s in %(days)d days) needs every GPU job to have a time limit."), p)
+    return _budget(_("%(whose)s is %(limit)s in %(days)d days, and this job alone may take %(asked)s."), p)
+
+
+def _budget(text: str, p: Params) -> str:
+    hours = {name: q.gpu_hours(p[name]) for name in ("limit", "used", "asked") if p.get(name) is not None}
+    return text % {**hours, "whose": p["whose"], "days": p.get("days") or BUDGET_DAYS}
 
 
 # "Never": more than the limit itself; and limits that read the same either way.
@@ -272,6 +274,10 @@ PROBLEMS: Table = {
         if p["most"] > 1
         else _("It asks for no more than it needs to wait for already.")
     ),
+    "ONLY_SMALLER": lambda p: (
+        _("A waiting job can only ask for less: at least %(least)s, and less than its %(most)s.")
+        % {name: QUANTITIES[p["field"]](p[name]) for name in ("least", "most")}
+    ),
     "ONLY_SHORTER": lambda p: (
         _("A waiting job can only ask for less time than its %(most)s.") % {"most": q.duration(p["most"] or 0)}
     ),
@@ -297,6 +303,10 @@ PROBLEMS: Table = {
     "BAD_SIZE": lambda p: _(units.WORDS["BAD_SIZE"]) % p,
     "BAD_CPUS": lambda p: _(units.WORDS["BAD_CPUS"]) % p,
     "QUANTITY_LARGE": lambda p: _(units.WORDS["QUANTITY_LARGE"]) % p,
+    "START_OVER": lambda p: (
+        _("%(at)s is over. Leave it empty for a start as soon as it can.") % {"at": q.clock_time(p["at"])}
+    ),
+    "START_FAR": lambda p: _("That is more than a year away; at most a year from now."),
     "NOT_IN_TEAM": lambda p: _("You are not a member of team %(team)s.") % p,
     "NO_LIMIT_FORBIDDEN": lambda p: _("Set a time limit: you may not run jobs without one."),
     "IMAGE_NOT_ALLOWED": lambda p: _("The image %(image)s is not among those that an administrator allows.") % p,

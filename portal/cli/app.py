@@ -1,5 +1,6 @@
 """The commands. Each is thin: read the arguments, ask the server, show."""
 
+import importlib
 import json
 import os
 import sys
@@ -47,6 +48,7 @@ def everywhere(
 
 def run() -> None:
     """Run the command line; every failure is a sentence on stderr and status 2."""
+    importlib.import_module("portal.cli.order")
     try:
         app(prog_name="dockyard")
     except Failure as failure:
@@ -185,20 +187,20 @@ def why(job: JobId, as_json: AsJson = False) -> None:
 
 @app.command(help=_("The GPUs, and who uses them."))
 def gpus(as_json: AsJson = False) -> None:
-    _listing("/api/gpus", as_json, lambda show, answer: show.gpus(answer))
+    listing("/api/gpus", as_json, lambda show, answer: show.gpus(answer))
 
 
 @app.command(help=_("All waiting jobs in order, with what each waits for."))
 def queue(as_json: AsJson = False) -> None:
-    _listing("/api/queue", as_json, lambda show, answer: show.queue(answer))
+    listing("/api/queue", as_json, lambda show, answer: show.queue(answer))
 
 
 @app.command(help=_("Your limits and your teams', and what is in use."))
 def quota(as_json: AsJson = False) -> None:
-    _listing("/api/quota", as_json, lambda show, answer: show.quota(answer))
+    listing("/api/quota", as_json, lambda show, answer: show.quota(answer))
 
 
-def _listing(path: str, as_json: bool, shown: Callable[[Any, Any], None]) -> None:
+def listing(path: str, as_json: bool, shown: Callable[[Any, Any], None]) -> None:
     from portal.cli import show
 
     answer = client().get(path)
@@ -211,7 +213,7 @@ def _listing(path: str, as_json: bool, shown: Callable[[Any, Any], None]) -> Non
 # --- acting ---
 
 
-def _each(verb: str, done: str, already: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def on_each(verb: str, done: str, already: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command that posts one verb to each of some jobs; goes on after a refusal and then ends with status 2."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -234,17 +236,17 @@ def _each(verb: str, done: str, already: str) -> Callable[[Callable[..., None]],
 
 
 @app.command(help=_("Stop jobs, or take them out of the queue."))
-@_each("cancel", _("#%(id)d: cancelled."), _("#%(id)d: has ended or is being stopped already."))
+@on_each("cancel", _("#%(id)d: cancelled."), _("#%(id)d: has ended or is being stopped already."))
 def cancel(jobs: JobIds) -> None: ...
 
 
 @app.command(help=_("Keep waiting jobs from starting."))
-@_each("hold", _("#%(id)d: on hold."), _("#%(id)d: nothing to hold: it is held, runs or has ended."))
+@on_each("hold", _("#%(id)d: on hold."), _("#%(id)d: nothing to hold: it is held, runs or has ended."))
 def hold(jobs: JobIds) -> None: ...
 
 
 @app.command(help=_("Let held jobs start again."))
-@_each("release", _("#%(id)d: released."), _("#%(id)d: you hold nothing back here."))
+@on_each("release", _("#%(id)d: released."), _("#%(id)d: you hold nothing back here."))
 def release(jobs: JobIds) -> None: ...
 
 
@@ -316,7 +318,7 @@ def wait(job: JobId, patience: Patience = "10m") -> None:
 
 @app.command(help=_("List the files a job left in its folder."))
 def files(job: JobId, as_json: AsJson = False) -> None:
-    _listing(f"/api/jobs/{job_number(job)}/files", as_json, lambda show, answer: show.files(answer["files"]))
+    listing(f"/api/jobs/{job_number(job)}/files", as_json, lambda show, answer: show.files(answer["files"]))
 
 
 @app.command(help=_("Download one file of a job; to standard output with -o -."))

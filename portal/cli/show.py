@@ -319,7 +319,8 @@ def quota(found: Json) -> None:
         whose = _("you") if level["scope"] == "user" else _("team %s") % level["name"]
         for name, label, said in _QUANTITIES:
             limit, used = level["limits"].get(name), level["use"].get(name)
-            if limit is not None or used:
+            budget = level["limits"]["gpu_seconds"] or level["limits"]["gpu_seconds_soft"]
+            if (limit is not None or used) and (name != "window_days" or budget):
                 shown = _("none") if limit is None else said(limit)
                 made.row(plain(whose), label, "" if used is None else said(used), shown)
         for model, most in (level["limits"].get("gpus_by_model") or {}).items():
@@ -349,8 +350,8 @@ def fair_share(found: Json) -> None:
     for team in found["teams"]:
         for name, row in ((team["name"], team), *((f"  {m['name']}", m) for m in team["members"] or ())):
             made.row(
-                Text(name, style="bold" if row["mine"] else ""), f"{row['rank']}/{row['of']}", str(row["shares"]),
-                f"{row['gpu_hours']:.1f}", f"{row['part']:.0%}", f"{row['due']:.0%}", plain(row["message"]),
+                plain(name), f"{row['rank']}/{row['of']}", str(row["shares"]), f"{row['gpu_hours']:.1f}",
+                f"{row['part']:.0%}", f"{row['due']:.0%}", plain(row["message"]),
             )  # fmt: skip
     made.show()
 

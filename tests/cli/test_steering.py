@@ -52,3 +52,25 @@ def test_extend_says_whom_it_would_delay_and_ends_with_status_1(shell: Shell, te
     waits = factories.make_job(factories.make_user("bob", teams=(team_of_alice.teams.get(),)))
     done = shell.run("extend", str(run.job_id), "2h")
     assert (done.returncode, f"#{waits.pk} by 2 h" in done.stdout.decode()) == (1, True)
+
+
+def test_jobs_change_places_and_priorities(shell: Shell, team_of_alice: User) -> None:
+    first, second = factories.make_job(team_of_alice), factories.make_job(team_of_alice)
+    assert said(shell.run("reorder", str(second.pk), "up")) == f"#{second.pk}: moved.\n"
+    assert said(shell.run("reorder", str(second.pk), "up")) == f"#{second.pk}: nothing changed.\n"
+    queue = json.loads(said(shell.run("queue", "--json")))["queued"]
+    assert [entry["id"] for entry in queue] == [second.pk, first.pk]
+    assert said(shell.run("reorder", str(first.pk), str(second.pk))) == f"#{first.pk}: moved.\n"
+    assert said(shell.run("priority", str(second.pk), "high")) == f"#{second.pk}: changed.\n"
+    second.refresh_from_db()
+    assert second.priority == 2
+    refused = shell.run("pin", str(first.pk))
+    assert (refused.returncode, "administrator" in refused.stderr.decode()) == (2, True)
+
+
+def test_the_fair_shares_are_a_table(shell: Shell, team_of_alice: User) -> None:
+    factories.make_job(team_of_alice)
+    table = said(shell.run("fairshare"))
+    assert "team" in table
+    assert team_of_alice.teams.get().name in table
+    assert "alice" in table
