@@ -1,7 +1,8 @@
 """All nodes of one pass, those with equal rooms together. Every change goes through here. Pure."""
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 
 from jobs.policy.demand import Demand
 from jobs.policy.ledger import Ledger
@@ -17,8 +18,8 @@ SEEN_MORE, FREE_LESS = 1.5, 0.6  # the outlook is made anew when so many more re
 class Group:
     """The nodes that have one room, in the order they came to it."""
 
-    def __init__(self, room: Room) -> None:
-        self.room, self.largest = room, room.largest
+    def __init__(self, room: Room, number: int) -> None:
+        self.room, self.number, self.largest = room, number, room.largest
         self.ledgers: dict[str, Ledger] = {}  # by node name; when the last one leaves, the group is given up
         self.below = room.millicpus + room.steps[0], room.memory_mib + room.steps[1]
 
@@ -28,23 +29,31 @@ class Group:
         return next(iter(self.ledgers.values()))
 
 
-def _could(job: Waiting, groups: Sequence[Group], start: int = 0) -> Iterator[tuple[int, Group]]:
-    """Those that may have a node for the job, with their places; most are told by a look at three numbers."""
-    gpus, millicpus, memory_mib = gpus_of(job), job.millicpus, job.memory_mib
-    for place in range(start, len(groups)):
-        group = groups[place]
-        if group.largest >= gpus and group.ledgers:
-            cpus, memory = group.below
-            if millicpus < cpus and memory_mib < memory and group.room.could(job):
-                yield place, group
+def _size(gpus: float) -> int:
+    """A class of groups by their largest room: the larger, the higher."""
+    return int(gpus * 8)
 
 
 class _Ranking:
     """Groups as one shape of job would have them, best first, as far as they were looked at."""
 
     def __init__(self) -> None:
-        self.seen = 0
-        self.ranked: list[tuple[Score, int]] = []  # groups by their place among those that came
+        self.seen: dict[int, int] = {}  # how many groups of each size
+        self.ranked: list[tuple[Score, int, Group]] = []
+
+    def first(self, job: Waiting) -> Ledger | None:
+        """The best node that the job fits exactly. Groups that were given up are forgotten."""
+        place = 0
+        while place < len(self.ranked):
+            ledgers = self.ranked[place][-1].ledgers
+            if not ledgers:
+                del self.ranked[place]
+                continue
+            for ledger in ledgers.values():
+                if job.millicpus <= ledger.millicpus and ledger.fits(job):
+                    return ledger
+            place += 1
+        return None
 
 
 class Fleet:
@@ -58,7 +67,10 @@ class Fleet:
         self.spread = spread
         self._rooms: dict[str, Room] = {}  # by node name
         self._groups: dict[Room, Group] = {}
-        self._came: list[Group] = []  # all groups there have been since the outlook was made
+        self._made = 0
+        self._came: dict[int, list[Group]] = defaultdict(
+            list
+        )  # by size, all there have been since the outlook was made
         self._rankings: dict[object, _Ranking] = {}
         self._outlook: Outlook | None = None
         self._free = 0.0
@@ -70,15 +82,18 @@ class Fleet:
         """What free GPUs are worth, by the demand and what is free; made anew when either has changed much."""
         found = self._outlook
         if found is None or self.demand.total > found.requests * SEEN_MORE or self._free < found.free * FREE_LESS:
-            self._came = list(self._groups.values())
+            groups = self._groups.values()
+            found = self._outlook = Outlook(self.demand, [(group.room, len(group.ledgers)) for group in groups])
             self._rankings.clear()
-            found = self._outlook = Outlook(self.demand, [(group.room, len(group.ledgers)) for group in self._came])
+            self._came.clear()
+            for group in groups:
+                self._came[_size(group.largest)].append(group)
         return found
 
     def fitting(self, job: Waiting) -> Iterator[Ledger]:
         """The nodes where the job could start now."""
-        groups = _could(job, list(self._groups.values()))
-        return (ledger for _place, group in groups for ledger in group.ledgers.values() if ledger.fits(job))
+        ledgers = (ledger for group in self._able(job, {}) for ledger in group.ledgers.values())
+        return (ledger for ledger in ledgers if job.millicpus <= ledger.millicpus and ledger.fits(job))
 
     def fits_anywhere(self, job: Waiting) -> bool:
         return any(True for _ in self.fitting(job))
@@ -86,12 +101,22 @@ class Fleet:
     def best(self, job: Waiting, score: Callable[[Waiting, Ledger, Room], Score], *, key: object) -> Ledger | None:
         """The node of the smallest score on which the job fits; scores must not differ for jobs of one `key`."""
         ranking = self._rankings.setdefault(key, _Ranking())
-        ranking.ranked = [entry for entry in ranking.ranked if self._came[entry[1]].ledgers]
-        for place, group in _could(job, self._came, ranking.seen):
-            insort(ranking.ranked, (score(job, group.one, group.room), place))
-        ranking.seen = len(self._came)
-        groups = (self._came[place] for _score, place in ranking.ranked)
-        return next((ledger for group in groups for ledger in group.ledgers.values() if ledger.fits(job)), None)
+        for group in self._able(job, ranking.seen):
+            insort(ranking.ranked, (score(job, group.one, group.room), group.number, group))
+        return ranking.first(job)
+
+    def _able(self, job: Waiting, seen: dict[int, int]) -> Iterator[Group]:
+        """Groups that may have a node for the job, but for those seen before; most are told by three numbers."""
+        gpus, millicpus, memory_mib = gpus_of(job), job.millicpus, job.memory_mib
+        for size, groups in self._came.items():
+            if size < _size(gpus):
+                continue
+            for group in groups[seen.get(size, 0) :]:
+                if group.largest >= gpus and group.ledgers:
+                    cpus, memory = group.below
+                    if millicpus < cpus and memory_mib < memory and group.room.could(job):
+                        yield group
+            seen[size] = len(groups)
 
     def take(self, ledger: Ledger, job: Waiting) -> tuple[Gpu, ...]:
         """Start the job on a node that it fits."""
@@ -126,8 +151,9 @@ class Fleet:
         room = room_of(ledger)
         group = self._groups.get(room)
         if group is None:
-            group = self._groups[room] = Group(room)
-            self._came.append(group)
+            group = self._groups[room] = Group(room, self._made)
+            self._made += 1
+            self._came[_size(group.largest)].append(group)
         group.ledgers[ledger.node.name] = ledger
         self._rooms[ledger.node.name] = room
         self._free += room.gpus

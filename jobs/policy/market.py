@@ -64,7 +64,7 @@ class Market:
         return [
             Ask(
                 job, gpus_of(job), min(self._rate(count, usable) / self._price[cell], MOST / gpus_of(job)),
-                min(min(self._load[other] for other in usable), MOST),
+                min(MOST, *(self._load[other] for other in usable)),
             )
             for job, count, usable in self._demand if cell in usable
         ]  # fmt: skip

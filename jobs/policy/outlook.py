@@ -83,7 +83,7 @@ class _Streams:
             merged[offer] += rate
         self._offers = sorted(merged, key=lambda offer: (-offer.whole, -offer.slots, -offer.millicpus, offer))
         self._sums = list(accumulate(merged[offer] for offer in self._offers))
-        self._random = Random(0)
+        self._random = Random(0)  # noqa: S311 - a plan must not depend on luck
         self._come: list[list[Offer]] = [[] for _ in range(STREAMS)]
         self._cut: dict[tuple[int, bool], list[list[Offer]]] = {}
 
