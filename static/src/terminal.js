@@ -6,7 +6,9 @@ import { WebLinksAddon } from "@xterm/addon-web-links";
 import { Terminal } from "@xterm/xterm";
 
 export const MOST_LINES = 30000;
-const WIDE = 500; // columns when long lines are not wrapped
+const WIDE = 500; // columns at first when long lines are not wrapped
+const WIDEST = 4096; // columns that the longest line may have then
+const CELLS = MOST_LINES * WIDE; // what is kept at most, of 12 bytes each: more columns leave fewer lines
 const ALLOWED_CSI = new Set([..."mABCDEFGKP@X"]);
 const CSI_FINALS = Array.from({ length: 0x7e - 0x40 + 1 }, (_, i) => String.fromCharCode(0x40 + i));
 const OSC_IGNORED = [0, 1, 2, 4, 5, 7, 9, 10, 11, 12, 13, 17, 19, 21, 22, 50, 52, 99, 104, 105, 110, 111, 112, 133, 633, 777, 1337];
@@ -65,6 +67,8 @@ export class LogTerminal {
   #fit = new FitAddon();
   #search = new SearchAddon();
   #wraps = true;
+  #wide = WIDE;
+  #measured = null; // marks the line up to which widths are known
 
   /** `on`: {scrolled(atEnd), matches({index, count})} */
   constructor(element, on) {
@@ -74,7 +78,7 @@ export class LogTerminal {
       cursorInactiveStyle: "none", scrollback: MOST_LINES, fontSize: 13, lineHeight: 1.25, minimumContrastRatio: 4.5,
       fontFamily: getComputedStyle(document.documentElement).getPropertyValue("--mono") || "monospace",
       linkHandler: { activate: openLink, allowNonHttpProtocols: false }, theme: THEMES[theme()], logLevel: "off",
-      smoothScrollDuration: 0, screenReaderMode: false,
+      smoothScrollDuration: 0, screenReaderMode: false, reflowCursorLine: true,
     });
     this.term.loadAddon(this.#fit);
     this.term.loadAddon(this.#search);
@@ -83,6 +87,7 @@ export class LogTerminal {
     this.term.open(element);
     this.term.textarea?.setAttribute("aria-label", element.closest("[data-wide-label]")?.dataset.wideLabel ?? "log");
     this.term.attachCustomKeyEventHandler((event) => this.#key(event));
+    this.term.onWriteParsed(() => this.#widen() && this.fit());
     this.term.onScroll(() => on.scrolled(this.atEnd));
     element.addEventListener("wheel", () => requestAnimationFrame(() => on.scrolled(this.atEnd)), { passive: true });
     this.#search.onDidChangeResults((found) => on.matches({ index: found.resultIndex + 1, count: found.resultCount }));
@@ -99,8 +104,38 @@ export class LogTerminal {
   fit() {
     const size = this.#fit.proposeDimensions();
     if (!size || !Number.isFinite(size.cols) || size.rows < 2) return;
-    const cols = this.#wraps ? Math.max(size.cols, 20) : WIDE;
-    if (cols !== this.term.cols || size.rows !== this.term.rows) this.term.resize(cols, size.rows);
+    const cols = this.#wraps ? Math.max(size.cols, 20) : this.#wide;
+    if (cols === this.term.cols && size.rows === this.term.rows) return;
+    const kept = Math.min(MOST_LINES, Math.floor(CELLS / cols));
+    if (cols < this.term.cols) this.term.options.scrollback = kept; // before lines are broken into more of them
+    this.term.resize(cols, size.rows);
+    this.term.options.scrollback = kept;
+  }
+
+  /** Room for the longest line, as far as no line that is there would have to go; true when it has grown. */
+  #widen() {
+    if (this.#wraps) return false;
+    const { length } = this.term.buffer.active;
+    const wide = Math.min(this.#longest(), WIDEST, Math.max(WIDE, Math.floor(CELLS / length)));
+    this.#measured?.dispose();
+    this.#measured = wide > this.#wide ? null : this.term.registerMarker(0); // none: lines are about to move
+    if (wide <= this.#wide) return false;
+    this.#wide = wide;
+    return true;
+  }
+
+  /** Columns of the longest of the lines that have not been measured. */
+  #longest() {
+    const buffer = this.term.buffer.active;
+    let y = this.#measured && !this.#measured.isDisposed ? this.#measured.line : 0;
+    while (y > 0 && buffer.getLine(y).isWrapped) y -= 1;
+    let [longest, before] = [0, 0];
+    for (; y < buffer.length; y += 1) {
+      const line = buffer.getLine(y);
+      before = line.isWrapped ? before + this.term.cols : 0;
+      if (before + this.term.cols > longest) longest = Math.max(longest, before + columns(line));
+    }
+    return longest;
   }
 
   write(data, done) {
@@ -122,8 +157,11 @@ export class LogTerminal {
 
   set wraps(on) {
     this.#wraps = on;
+    this.#wide = WIDE;
+    this.#measured?.dispose();
+    this.#measured = null;
     this.element.classList.toggle("is-wide", !on);
-    this.fit();
+    do this.fit(); while (this.#widen()); // the fewer rows long lines take, the wider they may be
   }
 
   set readAloud(on) {
@@ -167,6 +205,16 @@ export class LogTerminal {
     event.preventDefault();
     return false;
   }
+}
+
+/** How many columns of a line of the buffer have something in them. */
+function columns(line) {
+  let x = line.length;
+  for (let cell; x > 0; x -= 1) {
+    cell = line.getCell(x - 1, cell);
+    if (cell.getChars() || !cell.getWidth()) break; // the right half of a wide character has no text and no width
+  }
+  return x;
 }
 
 function theme() {

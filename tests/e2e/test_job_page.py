@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from jobs import control, logstore
+from jobs import control, logstore, workspace
 from jobs.models import Job, Run
 from jobs.request import JobRequest
 from jobs.states import Wish
@@ -72,6 +72,11 @@ def _submit(stack: Stack, owner: str, script: str, **fields: Any) -> int:
     return stack.orm(make)
 
 
+def _folder_of(job: int) -> Path:
+    owner = Job.objects.get(pk=job).owner_id
+    return workspace.of_user(owner) / "jobs" / str(job)
+
+
 def _log_of(page: Page, stack: Stack, job: int) -> bytes:
     answer = page.request.get(f"{stack.url}/jobs/{job}/log/download")
     assert answer.ok
@@ -120,6 +125,33 @@ def test_a_cut_line_is_shown_and_made_up_for_without_a_reload(tab: Page, stack: 
     tab.locator("#log-copy").click()
     expect(tab.locator("#announcer")).to_have_text("Copied")
     assert tab.evaluate("navigator.clipboard.readText()").split() == [f"n={number}" for number in range(1, 301)]
+
+
+LONG = 'awk \'BEGIN { for (i = 0; i < 600; i++) printf "%04d ", i; print "" }\''
+
+
+def test_long_lines_that_are_not_wrapped_are_as_long_as_they_are(tab: Page, stack: Stack, erin: str) -> None:
+    """Also those that come later; and what is copied has no break that was not printed, wrapped or not."""
+    words = " ".join(f"{number:04d}" for number in range(600))
+    job = _submit(stack, erin, f"{LONG}; echo short; until [ -e more ]; do sleep 0.2; done; {LONG} | tr 0 x")
+    tab.goto(f"{stack.url}/jobs/{job}/")
+    expect(tab.locator(ROWS)).to_contain_text("short", timeout=60_000)
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.locator("#log-copy").click()
+    expect(tab.locator("#announcer")).to_have_text("Copied")
+    assert [line.strip() for line in tab.evaluate("navigator.clipboard.readText()").splitlines()] == [words, "short"]
+    tab.locator("#log-wrap").click()
+    expect(tab.locator(f"{ROWS} > div").first).to_contain_text("0599")
+    stack.orm(lambda: (_folder_of(job) / "more").touch())
+    expect(tab.locator("#job-head .state")).to_have_text("succeeded", timeout=60_000)
+    expect(tab.locator(f"{ROWS} > div").nth(2)).to_contain_text("x599")
+    tab.locator("#log-copy").click()
+    expect(tab.locator("#log-copy .bi-check-lg")).to_be_visible()
+    copied = [line.strip() for line in tab.evaluate("navigator.clipboard.readText()").splitlines()]
+    assert copied == [words, "short", words.replace("0", "x")]
+    tab.locator("#log-wrap").click()
+    expect(tab.locator(f"{ROWS} > div").first).not_to_contain_text("0599")
+    expect(tab.locator(ROWS)).to_contain_text("x599")
 
 
 def test_a_browser_without_sockets_polls(browser: Browser, signed_in: Any, stack: Stack, erin: str) -> None:
