@@ -6,18 +6,26 @@ from django.db import transaction
 
 from jobs.models import Job
 from jobs.queues import wake_scheduler
-from jobs.request import Problem
+from jobs.request import MIN_MEMORY_MIB, Problem
 from jobs.states import WAITING, JobState
 from jobs.submit import Refused
 
+LEAST_MILLICPUS = 100
 
-def amend(job: Job, actor: Any, *, gpus: int | None = None, limit_seconds: int | None = None) -> bool:
-    """Lower the waiting job's GPUs or its time limit; the scheduler looks at it at once.
+
+def amend(
+    job: Job, actor: Any, *, gpus: int | None = None, limit_seconds: int | None = None, millicpus: int | None = None,
+    memory_mib: int | None = None,
+) -> bool:  # fmt: skip
+    """Lower what the waiting job asks for; the scheduler looks at it at once.
 
     False when it no longer waits or that is what it asks for. Raises Refused for anything that is not smaller.
     """
     job.refresh_from_db()
-    changes = {**_gpus(job, gpus), **_limit(job, limit_seconds)}
+    changes = {
+        **_gpus(job, gpus), **_limit(job, limit_seconds), **_size(job, "millicpus", millicpus, LEAST_MILLICPUS),
+        **_size(job, "memory_mib", memory_mib, MIN_MEMORY_MIB),
+    }  # fmt: skip
     if not changes or JobState(job.state) not in WAITING:
         return False
     before = {name: getattr(job, name) for name in changes}
@@ -35,6 +43,18 @@ def _gpus(job: Job, gpus: int | None) -> dict[str, int]:
     if not 1 <= gpus < job.gpus:
         raise Refused(problems=[Problem(field="gpus", code="ONLY_LESS", params={"least": 1, "most": job.gpus})])
     return {"gpus": gpus} if job.least_gpus is None else {"gpus": gpus, "least_gpus": min(job.least_gpus, gpus)}
+
+
+def _size(job: Job, name: str, size: int | None, least: int) -> dict[str, int]:
+    """CPUs or memory; shared memory is a part of memory, and shrinks with it."""
+    now = getattr(job, name)
+    if size is None or size == now:
+        return {}
+    if not least <= size < now:
+        raise Refused(
+            problems=[Problem(field=name, code="ONLY_SMALLER", params={"field": name, "least": least, "most": now})]
+        )
+    return {name: size, "shm_mib": min(job.shm_mib, size)} if name == "memory_mib" else {name: size}
 
 
 def _limit(job: Job, seconds: int | None) -> dict[str, int]:

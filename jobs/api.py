@@ -1,5 +1,6 @@
 """Jobs over HTTP for programs: the same getters, verbs, checks and words as the pages."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -14,6 +15,8 @@ from jobs import control, job_views, logstore, wording, workspace
 from jobs.access import can_control, get_job, visible_jobs
 from jobs.amend import amend
 from jobs.api_request import (
+    MOST_CPUS,
+    MOST_GIB,
     MOST_GPUS,
     Duration,
     JobIn,
@@ -231,6 +234,8 @@ def move(request: HttpRequest, job_id: int, body: MoveIn | None = None) -> dict[
 
 class AmendIn(Strict):
     gpus: Whole | None = Field(None, ge=1, le=MOST_GPUS)
+    cpus: float | None = Field(None, gt=0, le=MOST_CPUS)
+    memory_gib: float | None = Field(None, gt=0, le=MOST_GIB)
     limit: Duration | None = Field(None, description="A number of seconds, or text such as 2h")
 
 
@@ -239,7 +244,12 @@ def amend_job(request: HttpRequest, job_id: int, body: AmendIn | None = None) ->
     """Lower what a waiting job asks for; it keeps its place."""
     asked = body or AmendIn.model_validate({})
     limit = None if asked.limit is None else seconds_of(asked.limit, "limit")
-    return act(request, job_id, lambda job, user: amend(job, user, gpus=asked.gpus, limit_seconds=limit))
+    less: dict[str, int | None] = {
+        "gpus": asked.gpus, "limit_seconds": limit,
+        "millicpus": None if asked.cpus is None else round(asked.cpus * 1000),
+        "memory_mib": None if asked.memory_gib is None else math.ceil(asked.memory_gib * 1024),
+    }  # fmt: skip
+    return act(request, job_id, lambda job, user: amend(job, user, **less))
 
 
 class ExtendIn(Strict):

@@ -29,6 +29,7 @@ MOST_LOG_BYTES = 1 << 20  # in one range
 FILE_PIECE = 256 * 1024
 BINARY = "application/octet-stream"
 BIGGEST = 2**62
+AMENDABLE = ("gpus", "limit_seconds", "millicpus", "memory_mib")
 
 
 @require_GET
@@ -151,7 +152,7 @@ def amend(request: HttpRequest, pk: int) -> HttpResponse:
     """Less than it asked for, while it waits."""
 
     def verb(job: Job, user: Any) -> bool:
-        return lower(job, user, gpus=asked(request, "gpus"), limit_seconds=asked(request, "limit_seconds"))
+        return lower(job, user, **{name: asked(request, name) for name in AMENDABLE})
 
     return act(request, pk, verb, _("Nothing changed: it asks for that already, or it no longer waits."))
 

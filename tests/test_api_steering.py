@@ -66,6 +66,7 @@ def test_moving_extending_and_amending(api: Client, alice: User) -> None:
     assert said["job"]["limit_seconds"] == 3600 + 7200
     waits = factories.make_job(alice, gpus=2)
     assert post(api, f"/{waits.pk}/amend", {"limit": 600})[1]["changed"]
+    assert post(api, f"/{waits.pk}/amend", {"cpus": 0.5, "memory_gib": 0.5})[1]["changed"]
     assert post(api, f"/{waits.pk}/amend", {"limit": 700})[1]["errors"][0]["code"] == "ONLY_SHORTER"
     assert post(api, f"/{run.job_id}/move", {"gpus": 2})[1]["errors"][0]["code"] == "NOT_ELASTIC"
     assert post(api, f"/{run.job_id}/move")[1]["changed"]

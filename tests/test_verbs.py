@@ -345,6 +345,18 @@ def test_only_less_can_be_asked_for(asked: dict[str, int], code: str, alice: Use
     assert codes(refused) == [code]
 
 
+def test_cpus_and_memory_shrink_too_and_shared_memory_with_them(alice: User) -> None:
+    job = factories.make_job(alice, millicpus=4000, memory_mib=4096, shm_mib=2048)
+    assert amend(job, alice, millicpus=1500, memory_mib=1024)
+    job.refresh_from_db()
+    assert (job.millicpus, job.memory_mib, job.shm_mib) == (1500, 1024, 1024)
+    said = wording.event_sentence(JobEvent.objects.get(kind="AMENDED"))
+    assert said == "Asks for less now: 1.5 CPUs, 1 GiB of memory, by alice"
+    for less in ({"millicpus": 50}, {"memory_mib": 2048}):
+        with pytest.raises(Refused):
+            amend(job, alice, **less)
+
+
 def test_a_job_that_has_started_is_not_amended(alice: User) -> None:
     run = run_of(alice, factories.make_node("alpha"), gpus=2)
     assert not amend(run.job, alice, gpus=1)

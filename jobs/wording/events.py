@@ -87,6 +87,10 @@ def _amended(p: Params) -> str:
     after, said = p["after"], []
     if "gpus" in after:
         said.append(q.gpus(after["gpus"]))
+    if "millicpus" in after:
+        said.append(q.cpus(after["millicpus"]))
+    if "memory_mib" in after:
+        said.append(_("%(size)s of memory") % {"size": q.memory(after["memory_mib"])})
     if "limit_seconds" in after:
         said.append(_("a time limit of %(limit)s") % {"limit": q.duration(after["limit_seconds"])})
     return _("Asks for less now: %(what)s") % {"what": ", ".join(said)}

@@ -40,17 +40,30 @@ def suggestion(job: Job, run: Run | None) -> Suggestion | None:
     return Suggestion(text=_("It could start with %(changes)s.") % {"changes": said}, changes=changes)
 
 
+# Code of a hint: what of it is the value that would do, and the field of `jobs.amend`.
+_LESS = {
+    "FITS_WITH": ("gpus", "gpus"), "FITS_WITHIN": ("seconds", "limit_seconds"),
+    "FITS_WITH_CPUS": ("millicpus", "millicpus"), "FITS_WITH_MEMORY": ("memory_mib", "memory_mib"),
+}  # fmt: skip
+
+
 def ways(job: Job) -> list[dict[str, Any]]:
     """What a waiting job could ask less of so that it starts now: `text` for a button, `changes` for `jobs.amend`."""
     found = []
     for reason in job.wait_reasons:
-        if reason["code"] == "FITS_WITH" and isinstance(reason.get("gpus"), int):
-            text = _("Run now with %(gpus)s") % {"gpus": q.gpus(reason["gpus"])}
-            found.append({"text": text, "changes": {"gpus": reason["gpus"]}})
-        if reason["code"] == "FITS_WITHIN" and isinstance(reason.get("seconds"), int):
-            text = _("Shorten the limit to %(limit)s: starts now") % {"limit": q.duration(reason["seconds"])}
-            found.append({"text": text, "changes": {"limit_seconds": reason["seconds"]}})
+        key, field = _LESS.get(reason["code"], ("", ""))
+        if isinstance(reason.get(key), int):
+            found.append({"text": _way(field, reason[key]), "changes": {field: reason[key]}})
     return found
+
+
+def _way(field: str, value: int) -> str:
+    if field == "limit_seconds":
+        return _("Shorten the limit to %(limit)s: starts now") % {"limit": q.duration(value)}
+    size = {"gpus": q.gpus, "millicpus": q.cpus, "memory_mib": q.memory}[field](value)
+    if field == "memory_mib":
+        return _("Run now with %(size)s of memory") % {"size": size}
+    return _("Run now with %(gpus)s") % {"gpus": size}
 
 
 def _smallest(final: list[Reason]) -> dict[str, int]:

@@ -267,10 +267,15 @@ def move(
 def amend(
     job: JobId,
     gpus: Annotated[int | None, typer.Option("--gpus", "-g", min=1, help=_("Fewer GPUs."))] = None,
+    cpus: Annotated[float | None, typer.Option("--cpus", "-c", help=_("Fewer CPUs."))] = None,
+    memory: Annotated[
+        float | None, typer.Option("--memory", "-m", metavar="GIB", help=_("Less memory, in GiB."))
+    ] = None,
     limit: Annotated[str | None, typer.Option("--limit", "-t", help=_("A shorter time limit: 30m, 2h."))] = None,
 ) -> None:
     number = job_number(job)
-    asked = {name: value for name, value in (("gpus", gpus), ("limit", limit)) if value is not None}
+    less = {"gpus": gpus, "cpus": cpus, "memory_gib": memory, "limit": limit}
+    asked = {name: value for name, value in less.items() if value is not None}
     answer = client().post(f"/api/jobs/{number}/amend", asked)
     done = (
         _("#%(id)d: amended.")
