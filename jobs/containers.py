@@ -325,7 +325,8 @@ def kill_was_asked(container_id: str, since: datetime) -> bool:
     filters = {"type": "container", "event": ["kill"], "container": container_id}
     began, now = (f"{seconds:.9f}" for seconds in (since.timestamp(), time.time()))
     with _Door(QUICK) as client:
-        return any(True for _event in client.events(since=began, until=now, decode=True, filters=filters))
+        stream = client.events(since=began, until=now, decode=True, filters=filters)  # type: ignore[call-overload]
+        return any(True for _event in stream)
 
 
 def remove(container_id: str) -> None:
