@@ -12,7 +12,7 @@ from django.utils import timezone
 from jobs import snapshot
 from jobs.access import visible_jobs
 from jobs.models import Cluster, Job, JobEvent, Run
-from jobs.policy.order import in_order
+from jobs.policy.turns import whole
 from jobs.states import WAITING, JobState
 
 ORDER_KEPT = 5.0  # seconds; use changes it slowly, and whatever changes it at once leaves an event
@@ -96,7 +96,7 @@ def queue_order() -> tuple[int, ...]:
     mark = _mark()
     if mark != _kept.mark or time.monotonic() - _kept.read_at > ORDER_KEPT:
         picture = snapshot.queue(timezone.now(), cluster=Cluster.get())
-        _kept.order = tuple(job.id for job in in_order(picture) if not job.held_by)
+        _kept.order = tuple(job.id for job in whole(picture) if not job.held_by)
         _kept.mark, _kept.read_at = mark, time.monotonic()
     return _kept.order
 

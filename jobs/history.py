@@ -5,6 +5,7 @@ from datetime import datetime
 from django.db.models import Prefetch, QuerySet
 
 from jobs.models import Job, Run
+from jobs.quotas import WHOLE
 
 
 def with_allocations(jobs: QuerySet[Job]) -> QuerySet[Job]:
@@ -16,7 +17,7 @@ def with_allocations(jobs: QuerySet[Job]) -> QuerySet[Job]:
 def gpu_seconds(job: Job, now: datetime) -> float:
     """GPU-seconds that the job's runs have held GPUs, from placing to release."""
     allocations = [run.allocation for run in job.runs.all() if hasattr(run, "allocation")]
-    return sum(a.gpus * ((a.released_at or now) - a.created_at).total_seconds() for a in allocations)
+    return sum(a.gpu_milli / WHOLE * ((a.released_at or now) - a.created_at).total_seconds() for a in allocations)
 
 
 def waited_seconds(job: Job, now: datetime) -> float:

@@ -7,8 +7,9 @@ from django.utils import timezone
 
 from jobs import estimates, quotas, snapshot, usage
 from jobs.models import Cluster, Team
-from jobs.policy import Expected, Reason, make_plan, order
+from jobs.policy import Expected, Reason, make_plan
 from jobs.policy.explain import NEVER
+from jobs.policy.turns import whole
 from jobs.quotas import Refusal
 from jobs.request import JobRequest
 from jobs.submit import build
@@ -30,7 +31,7 @@ class Preview:
 def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
     """Plan with the job as if it were in the queue; nothing is stored. The request must have no problems."""
     limits = usage.user_limits([owner])[owner.pk], usage.team_limits([team])[team.pk]
-    refusals = tuple(quotas.never(request, *limits))
+    refusals = (*quotas.never(request, *limits), *quotas.above_ceiling(request, *limits))
     job = build(request, owner=owner, team=team)
     now = timezone.now()
     picture = snapshot.take(now, cluster=Cluster.get(), extra=[job])
@@ -44,6 +45,6 @@ def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
         rest = tuple(reason for reason in reasons if reason["code"] not in refused)
         return Preview(verdict="never", reasons=rest, refusals=refusals)
     ahead = {p.job for p in plan.placements}
-    still = [w.id for w in order.in_order(picture) if w.id not in ahead and not w.held_by]
+    still = [w.id for w in whole(picture) if w.id not in ahead and not w.held_by]
     expected = estimates.shown({0: plan.expected[0]}, {0: job.gpus}, now)[0] if 0 in plan.expected else None
     return Preview(verdict="waits", reasons=reasons, position=still.index(0) + 1, expected=expected)

@@ -51,7 +51,8 @@ def _picture(
     now: datetime, cluster: Cluster, hosts: tuple[Node, ...], runs: tuple[Running, ...], jobs: tuple[Waiting, ...]
 ) -> Snapshot:
     held = usage.of_running(runs, {gpu.uuid: gpu.model for host in hosts for gpu in host.gpus})
-    users = usage.user_limits(get_user_model().objects.filter(pk__in={job.user for job in jobs}).only("username"))
+    people = {row.user for row in (*jobs, *runs)}
+    users = usage.user_limits(get_user_model().objects.filter(pk__in=people).only("username"))
     all_teams = Team.objects.all()
     teams = usage.team_limits(all_teams)
     team_shares, member_shares = usage.shares(all_teams, now, cluster.half_life_days)

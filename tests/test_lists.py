@@ -37,8 +37,8 @@ def make_ended(owner: User, node: Node, reason: EndReason = EndReason.COMPLETED,
         exit_code=fields["exit_code"],
     )  # fmt: skip
     Allocation.objects.create(
-        run=run, node=node, user=owner, team=job.team, gpus=1, millicpus=1, memory_mib=1, created_at=begin,
-        released_at=end,
+        run=run, node=node, user=owner, team=job.team, gpus=1, gpu_milli=1000, millicpus=1, memory_mib=1,
+        created_at=begin, released_at=end,
     )  # fmt: skip
     return job
 
