@@ -11,32 +11,16 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from gpus.models import Node
-from jobs.models import Cluster, Priority, Team
+from jobs.models import Cluster, Priority, Quota, Team
 from jobs.policy.changes import Changes
 from jobs.whatif import MOST_DAYS
 from portal.models import User
 
-SAME = "same"
-NONE = "none"
 MOST = 10_000
+NO_LIMIT = gettext_lazy("Empty: no limit.")
+EVERYBODY = ("gpus", "running_jobs", "job_gpus")
+OF_TEAM = ("gpus", "guaranteed_gpus")
 CLASSES = {"low": Priority.LOW, "normal": Priority.NORMAL, "high": Priority.HIGH, "urgent": Priority.URGENT}
-
-
-class Bound(forms.CharField):
-    """A whole number, "none" for no limit (as None), or nothing for as it is (as SAME)."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(required=False, max_length=8, **options)
-
-    def clean(self, value: Any) -> Any:
-        text = super().clean(value).lower()
-        if not text:
-            return SAME
-        if text in (NONE, _("none")):
-            return None
-        if not re.fullmatch(r"\d{1,5}", text):
-            raise ValidationError(_("A whole number, “none” for no limit, or nothing for as it is."))
-        return int(text)
 
 
 def _count(label: Any, **options: Any) -> forms.IntegerField:
@@ -53,9 +37,9 @@ class WhatIfForm(forms.Form):
 
     days = forms.IntegerField(label=gettext_lazy("Days of history"), min_value=1, max_value=MOST_DAYS, initial=7)
     more_hosts = _count(gettext_lazy("More hosts like the largest"), initial=0)
-    everybody_gpus = Bound(label=gettext_lazy("GPUs at once of each user"))
-    everybody_running_jobs = Bound(label=gettext_lazy("Running jobs of each user"))
-    everybody_job_gpus = Bound(label=gettext_lazy("GPUs of the largest job"))
+    everybody_gpus = _count(gettext_lazy("GPUs at once of each user"), help_text=NO_LIMIT)
+    everybody_running_jobs = _count(gettext_lazy("Running jobs of each user"), help_text=NO_LIMIT)
+    everybody_job_gpus = _count(gettext_lazy("GPUs of the largest job"), help_text=NO_LIMIT)
     user_classes = forms.CharField(
         label=gettext_lazy("Priorities of users"), required=False, max_length=1000,
         help_text=gettext_lazy("All jobs of theirs, such as: alice=high bob=low"),
@@ -72,17 +56,17 @@ class WhatIfForm(forms.Form):
 
     def __init__(self, data: Any = None) -> None:
         self.cluster = Cluster.get()
+        self.everybody = Quota.objects.filter(user=None, team=None).first()
         rules = ("half_life_days", "lift_after_hours", "protected_minutes", "preempt_lower")
-        super().__init__(data, initial={name: getattr(self.cluster, name) for name in rules})
+        initial = {name: getattr(self.cluster, name) for name in rules}
+        initial |= {f"everybody_{name}": getattr(self.everybody, name, None) for name in EVERYBODY}
+        super().__init__(data, initial=initial)
         self.hosts = {node.name: node for node in Node.objects.prefetch_related("gpus").order_by("name")}
         self.teams = list(Team.objects.select_related("quota"))
         for number, node in enumerate(self.hosts.values()):
             self.fields[f"host-{number}"] = _count(node.name, initial=self._gpus(node))
         for team in self.teams:
             self._add_team(team)
-        for field in self.fields.values():
-            kind = "form-check-input" if isinstance(field, forms.BooleanField) else "form-control form-control-sm"
-            field.widget.attrs["class"] = "form-select form-select-sm" if hasattr(field, "choices") else kind
 
     def _gpus(self, node: Node) -> int:
         return sum(not gpu.hidden for gpu in node.gpus.all())
@@ -91,10 +75,9 @@ class WhatIfForm(forms.Form):
         quota = getattr(team, "quota", None)
         labels = {"gpus": gettext_lazy("GPUs at once"), "guaranteed_gpus": gettext_lazy("guaranteed GPUs")}
         for name, label in labels.items():
-            bound = Bound(label=format_lazy("{}: {}", team.name, label))
-            current = getattr(quota, name, None)
-            bound.widget.attrs["placeholder"] = _("none") if current is None else str(current)
-            self.fields[f"team-{team.pk}-{name}"] = bound
+            self.fields[f"team-{team.pk}-{name}"] = _count(
+                format_lazy("{}: {}", team.name, label), initial=getattr(quota, name, None)
+            )
         self.fields[f"team-{team.pk}-shares"] = _count(
             format_lazy("{}: {}", team.name, gettext_lazy("shares")), initial=team.shares
         )
@@ -135,11 +118,12 @@ class WhatIfForm(forms.Form):
         """Only what differs from how it is now. The form must be valid."""
         typed, cluster = self.cleaned_data, self.cluster
         half_life = typed["half_life_days"]
-        teams = {str(team.pk): _bounds(typed, f"team-{team.pk}-", ("gpus", "guaranteed_gpus")) for team in self.teams}
+        quotas = {team.pk: getattr(team, "quota", None) for team in self.teams}
+        teams = {str(pk): _bounds(typed, f"team-{pk}-", OF_TEAM, quota) for pk, quota in quotas.items()}
         return Changes(
             hosts=self._hosts(), more_hosts=typed["more_hosts"] or 0,
             teams={pk: bounds for pk, bounds in teams.items() if bounds}, shares=self._shares(),
-            everybody=_bounds(typed, "everybody_", ("gpus", "running_jobs", "job_gpus")),
+            everybody=_bounds(typed, "everybody_", EVERYBODY, self.everybody),
             team_classes={str(team.pk): chosen for team in self.teams
                           if (chosen := typed[f"team-{team.pk}-class"]) is not None},
             user_classes=typed["user_classes"], rules=self._rules(),
@@ -167,8 +151,9 @@ class WhatIfForm(forms.Form):
         return found
 
 
-def _bounds(typed: Mapping[str, Any], prefix: str, names: Iterable[str]) -> dict[str, int | None]:
-    return {name: typed[prefix + name] for name in names if typed[prefix + name] != SAME}
+def _bounds(typed: Mapping[str, Any], prefix: str, names: Iterable[str], now: Quota | None) -> dict[str, int | None]:
+    """The limits that differ from those of a quota."""
+    return {name: typed[prefix + name] for name in names if typed[prefix + name] != getattr(now, name, None)}
 
 
 def _class_of(word: str) -> int | None:

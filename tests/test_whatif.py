@@ -166,18 +166,19 @@ def typed(**fields: Any) -> dict[str, Any]:
     """The form as it comes, with these fields changed."""
     form = WhatIfForm()
     values = {name: form.get_initial_for_field(field, name) for name, field in form.fields.items()}
-    return {name: value for name, value in {**values, **fields}.items() if value not in (None, False)}
+    return {name: value for name, value in {**values, **fields}.items() if value not in (None, False, "")}
 
 
 @pytest.mark.django_db
 def test_the_form_as_it_comes_changes_nothing_and_what_is_typed_is_all_that_changes(alice: User) -> None:
     factories.make_node("alpha", gpus=4)
     team = alice.teams.get()
+    Quota.objects.create(team=team, gpus=8)
     form = WhatIfForm(typed())
     assert form.is_valid(), form.errors
     assert form.changes() == Changes()
     form = WhatIfForm(typed(**{
-        "host-0": 2, "more_hosts": 1, f"team-{team.pk}-gpus": "none", f"team-{team.pk}-shares": 5,
+        "host-0": 2, "more_hosts": 1, f"team-{team.pk}-gpus": "", f"team-{team.pk}-shares": 5,
         f"team-{team.pk}-class": 2, "everybody_gpus": "3", "user_classes": "alice=urgent", "half_life_days": 1,
         "lift_after_hours": "", "preempt_lower": "on", "days": 3,
     }))  # fmt: skip
