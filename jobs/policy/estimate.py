@@ -87,8 +87,9 @@ class _Course:
             return self._host.take(job, soonest, takes)
         pools = self._suiting(job)
         if shares(job):
-            best = min(pools, key=lambda pool: pool.part_free(job.gpu_milli), default=None)
-            return inf if best is None else best.take_part(job.gpu_milli, soonest, takes)
+            milli = job.gpu_milli
+            best = pools[0] if len(pools) == 1 else min(pools, key=lambda pool: pool.part_free(milli), default=None)
+            return inf if best is None else best.take_part(milli, soonest, takes)
         return _take_soonest(pools, least(job), soonest, takes)
 
     @cached_property
@@ -146,6 +147,7 @@ class _Pool:
     def __init__(self, groups: list[list[float]], parts: list[tuple[float, int]], *, gaps: bool) -> None:
         self._groups = groups  # each sorted
         self._heads: dict[int, list[tuple[float, int]]] = {}  # by count: (when a group has so many, its number)
+        self._soonest: dict[int, float] = {}  # by count: from when the first group has so many
         self._parts = parts  # (from when, thousandths of one GPU that is shared)
         heapify(self._parts)
         self._gaps = Gaps() if gaps else None
@@ -168,6 +170,7 @@ class _Pool:
 
     def _take(self, count: int, at: float, until: float) -> None:
         _time, number = self._heads[count][0]
+        self._soonest.clear()
         group = self._groups[number]
         if self._gaps is not None:
             self._gaps.add(group[:count], at)
@@ -184,7 +187,14 @@ class _Pool:
                     heappush(heap, (group[size - 1], number))
 
     def _head(self, count: int) -> float:
-        """From when the first group has so many. What stands in the heap may be out of date: too early, never late."""
+        """From when the first group has so many."""
+        found = self._soonest.get(count)
+        if found is None:
+            found = self._soonest[count] = self._first(count)
+        return found
+
+    def _first(self, count: int) -> float:
+        """What stands in the heap may be out of date: too early, never late."""
         heap = self._heads.get(count)
         if heap is None:
             heap = self._heads[count] = [

@@ -84,7 +84,7 @@ class Explain:
         if opened:
             yield from _busy(job, opened, suiting)
             yield from sick_counts(job, opened, suiting)[:_MOST_SICK]
-        yield from _closed(ledger for kind in able for ledger in kind.all if ledger.node.closed is not None)
+        yield from _closed(closed for kind in able for closed in kind.closed)
 
     def _kept(self, job: Waiting) -> Iterator[Reason]:
         """The nodes that have room for the job, but keep it for another."""
@@ -117,12 +117,10 @@ def _busy(job: Waiting, kinds: Sequence[NodeKind], suiting: frozenset[GpuKind]) 
             yield {"code": "BUSY_MEMORY", "asked": job.memory_mib, "free": max(node.memory_mib, 0), "node": name}
 
 
-def _closed(ledgers: Iterable[Ledger]) -> Iterator[Reason]:
+def _closed(reasons: Iterable[Reason]) -> Iterator[Reason]:
     """Hosts that take no job, gathered by why: one sentence for all silent ones, one for all cordoned ones."""
     gathered: dict[str, list[str]] = {}
-    for ledger in ledgers:
-        closed = ledger.node.closed
-        assert closed is not None
+    for closed in reasons:
         if "nodes" in closed:
             gathered.setdefault(closed["code"], []).extend(closed["nodes"])
         else:

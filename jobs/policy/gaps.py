@@ -24,7 +24,9 @@ class Gaps:
         best = inf, -1
         for place, (until, idle) in enumerate(self._gaps):
             if len(idle) >= count:
-                at = max(idle[count - 1], soonest)
+                at = idle[count - 1]
+                if at < soonest:
+                    at = soonest
                 if at < best[0] and at + takes <= until:
                     best = at, place
         return best

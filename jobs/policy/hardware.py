@@ -44,15 +44,20 @@ class NodeKind:
         self.millicpus, self.memory_mib, self.labels, self.counts = node.millicpus, node.memory_mib, node.labels, counts
         self.all = ledgers
         self.open = [ledger for ledger in ledgers if ledger.node.closed is None]
+        self.closed = [ledger.node.closed for ledger in ledgers if ledger.node.closed is not None]
         self.sick = [
             (gpu, ledger) for ledger in self.open for gpu in ledger.node.gpus
             if gpu.unavailable is not None and offered(gpu)
         ]  # fmt: skip
         self._ranked: dict[tuple[frozenset[GpuKind], bool], _Ranked] = {}
+        self._on_paper: dict[frozenset[GpuKind], int] = {}
 
     def on_paper(self, suiting: frozenset[GpuKind]) -> int:
         """How many GPUs of such kinds each of the nodes has."""
-        return sum(count for kind, count in self.counts.items() if kind in suiting)
+        found = self._on_paper.get(suiting)
+        if found is None:
+            found = self._on_paper[suiting] = sum(n for kind, n in self.counts.items() if kind in suiting)
+        return found
 
     def free(self, job: Waiting, suiting: frozenset[GpuKind]) -> Free:
         """What is free of the open nodes, of which there must be one."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from jobs import quotas
@@ -81,7 +82,7 @@ class Waiting:
         """What the job holds of GPUs once it runs, in thousandths; with `gpus` where it is elastic."""
         return milli(self.gpus if gpus is None else gpus, self.gpu_milli)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[object, ...]:
         """Jobs of one shape fit in the same places."""
         return (

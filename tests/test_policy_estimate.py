@@ -1,0 +1,135 @@
+"""When a waiting job should start, as a range."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from jobs.policy import Plan, Running, Snapshot, make_plan
+from jobs.quotas import Limits
+from tests.rigs.pictures import A100, HOUR, L4, NOW, gpu, job, node, run, snapshot
+
+
+def hours(plan: Plan, pk: int) -> tuple[float, float | None]:
+    found = plan.expected[pk]
+    early, late = ((at - NOW) / timedelta(hours=1) if at else None for at in (found.earliest, found.latest))
+    assert early is not None
+    return round(early, 2), late if late is None else round(late, 2)
+
+
+def known(
+    number: int, cards: list[int], early: float, late: float, limit: float | None = 9.0, **fields: Any
+) -> Running:
+    """A run of which is known when such runs end."""
+    likely = NOW + timedelta(hours=early), NOW + timedelta(hours=late)
+    return run(number, cards=cards, hours=limit, likely=likely, **fields)
+
+
+def like(low: float, high: float) -> dict[str, Any]:
+    return {"likely_seconds": (low * HOUR, high * HOUR), "limit_seconds": 9 * HOUR}
+
+
+ONE = (node(gpus=1),)
+
+
+def test_the_first_waits_for_the_run_and_the_next_for_the_first() -> None:
+    jobs = [job(n, **like(1, 3)) for n in (1, 2)]
+    plan = make_plan(snapshot(*jobs, nodes=ONE, running=[known(1, [0], 1, 2)]))
+    assert hours(plan, 1) == (1.0, 2.0)
+    assert hours(plan, 2) == (2.0, 5.0)
+
+
+def test_no_run_takes_longer_than_its_limit_however_long_its_likes_ran() -> None:
+    plan = make_plan(snapshot(job(1, **like(1, 3)), job(2), nodes=ONE, running=[known(1, [0], 1, 8, limit=2)]))
+    assert hours(plan, 1) == (1.0, 2.0)
+
+
+def test_where_nothing_is_known_limits_bound_the_range() -> None:
+    jobs = [job(n, limit_seconds=10 * HOUR) for n in (1, 2)]
+    plan = make_plan(snapshot(*jobs, nodes=ONE, running=[run(1, cards=[0], hours=2)]))
+    assert hours(plan, 1) == (0.2, 2.0)
+    assert hours(plan, 2) == (1.2, 12.0)
+
+
+def test_without_limit_and_likes_nobody_can_say_the_latest() -> None:
+    plan = make_plan(snapshot(job(1), nodes=ONE, running=[run(1, cards=[0], hours=None)]))
+    assert hours(plan, 1) == (0.0, None)
+    plan = make_plan(snapshot(job(1), nodes=ONE, running=[known(1, [0], 1, 2, limit=None)]))
+    assert hours(plan, 1) == (1.0, 2.0)
+
+
+def test_gpus_of_one_node_are_needed_together() -> None:
+    nodes = (node("a", gpus=2), node("b", gpus=2))
+    runs = [run(1, "a", [0], hours=1, likely=None), run(2, "a", [1], hours=4), run(3, "b", [0, 1], hours=3)]
+    plan = make_plan(snapshot(job(1, gpus=2), nodes=nodes, running=runs))
+    assert hours(plan, 1)[1] == 3.0, "not at 3 with one of a and one of b, nor at 4"
+
+
+def test_each_model_has_its_own_queue() -> None:
+    cards = (gpu("a", 0), gpu("a", 1, model=L4))
+    runs = [run(1, cards=[0], hours=1), run(2, cards=[1], hours=5)]
+    jobs = [job(1, gpu_model=L4), job(2, gpu_model=A100), job(3, gpu_model=L4, limit_seconds=2 * HOUR)]
+    plan = make_plan(snapshot(*jobs, nodes=(node(cards=cards),), running=runs))
+    assert [hours(plan, pk)[1] for pk in (1, 2, 3)] == [5.0, 1.0, 6.0]
+
+
+def test_a_short_job_may_slip_in_before_a_large_one_so_its_range_begins_early() -> None:
+    runs = [known(1, [0], 1, 1), known(2, [1], 9, 9)]
+    jobs = [job(1, gpus=2, **like(1, 1)), job(2, **like(1, 1))]
+    plan = make_plan(snapshot(*jobs, nodes=(node(gpus=2),), running=runs))
+    assert hours(plan, 1) == (9.0, 9.0)
+    assert hours(plan, 2) == (1.0, 10.0)
+
+
+def test_shares_of_a_gpu_wait_for_a_part_only() -> None:
+    host = node(cards=(gpu("a", 0, slots=2),))
+    halves = [run(n, cards=[0], hours=n, gpu_milli=500) for n in (1, 3)]
+    jobs = [job(1, gpu_milli=500, limit_seconds=9 * HOUR), job(2, gpu_milli=500)]
+    plan = make_plan(snapshot(*jobs, nodes=(host,), running=halves))
+    assert [hours(plan, pk)[1] for pk in (1, 2)] == [1.0, 3.0]
+
+
+def test_a_start_time_is_the_earliest_and_a_hold_has_no_latest() -> None:
+    at = NOW + timedelta(hours=5)
+    plan = make_plan(snapshot(job(1, start_after=at), job(2, held_by=("user",)), job(3, held_by=("admin",))))
+    assert hours(plan, 1) == (5.0, 5.0)
+    assert hours(plan, 2) == hours(plan, 3) == (0.0, None)
+
+
+def test_a_quota_holds_back_until_the_owners_own_runs_have_ended() -> None:
+    limits = {1: Limits(scope="user", name="alice", gpus=1)}
+    mine = known(1, [0], 2, 3, user=1)
+    jobs = [job(n, **like(1, 2)) for n in (1, 2)]
+    plan = make_plan(snapshot(*jobs, running=[mine], user_limits=limits))
+    assert [hours(plan, pk) for pk in (1, 2)] == [(2.0, 3.0), (3.0, 5.0)]
+    of_team = {1: Limits(scope="team", name="vision", running_jobs=1)}
+    plan = make_plan(snapshot(*jobs, running=[known(1, [0], 2, 3, team=1)], team_limits=of_team))
+    assert [hours(plan, pk) for pk in (1, 2)] == [(2.0, 3.0), (3.0, 5.0)]
+
+
+@pytest.mark.parametrize("limit", [{"memory_mib": 1500}, {"gpu_seconds": 5000}])
+def test_of_other_quotas_nobody_knows_the_end(limit: dict[str, int]) -> None:
+    limits = {1: Limits(scope="user", name="alice", **limit)}
+    plan = make_plan(snapshot(job(1), job(2), user_limits=limits))
+    assert hours(plan, 2)[1] is None
+
+
+def test_what_starts_in_the_same_pass_counts_as_running() -> None:
+    plan = make_plan(snapshot(job(1, **like(2, 4)), job(2), nodes=ONE))
+    assert hours(plan, 2) == (2.0, 4.0)
+
+
+def test_a_job_without_gpus_waits_for_cpus() -> None:
+    runs = [run(1, cards=[], millicpus=31_500, hours=3)]
+    assert hours(make_plan(snapshot(job(1, gpus=0), running=runs)), 1)[1] == 3.0
+
+
+def test_what_can_never_start_has_no_latest() -> None:
+    assert hours(make_plan(snapshot(job(1, gpus=9))), 1) == (0.0, None)
+
+
+def test_only_those_asked_for_are_estimated() -> None:
+    picture: Snapshot = snapshot(*(job(n) for n in range(1, 8)), nodes=ONE)
+    assert set(make_plan(picture, expect=[3, 5]).expected) == {3, 5}
+    assert make_plan(picture, expect=()).expected == {}
+    assert make_plan(picture, expect=[3]).expected[3] == make_plan(picture).expected[3]
