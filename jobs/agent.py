@@ -24,7 +24,7 @@ from jobs.follow import Follower
 from jobs.pull import Pulls
 from jobs.reconcile import reconcile
 from jobs.stop import end_grace, enforce_time_limits, kill, stop
-from jobs.watch import watch_gpus, watch_logs
+from jobs.watch import watch_gpus, watch_logs, watch_memory
 
 log = logging.getLogger(__name__)
 
@@ -139,13 +139,18 @@ class Agent:
             pool.submit(guarded_act)
 
     def _watch_ends(self) -> None:
-        """Docker's events, for ever: each end is finished at once; after a gap, reconciliation looks for the rest."""
+        """Docker's events, for ever: each end is finished at once; after a gap, reconciliation looks for the rest.
+
+        Who was killed for lack of memory during a gap, the container itself tells at its end.
+        """
         since = datetime.now(UTC)
         while not self.stopping.is_set():
             try:
-                for _container, run_id in containers.ends(since):
+                for what, run_id in containers.events(since):
                     since = datetime.now(UTC)
-                    if run_id is not None:
+                    if run_id is not None and what == "oom":
+                        self._act(self._signallers, "oom", run_id, watch_memory)
+                    elif run_id is not None:
                         self.finish(run_id)
                     elif self.engine_gap is not None:
                         self.engine_gap = self.engine_gap[0], since

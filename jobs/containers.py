@@ -348,20 +348,20 @@ def ours() -> list[Container]:
     return [_listed(row) for row in rows]
 
 
-def ends(since: datetime) -> Iterator[tuple[str, int | None]]:
-    """(container id, run id) of each of our containers that ends, from `since` on, until the connection breaks.
+def events(since: datetime) -> Iterator[tuple[str, int | None]]:
+    """What befalls our containers from `since` on, until the connection breaks: ("die" or "oom", run id).
 
-    Yields ("", None) first, when the engine has answered.
+    An oom is any process of the container that was killed for lack of memory. Yields ("", None) first, when the
+    engine has answered.
     """
     label = f"{LABEL}={settings.INSTALLATION}"
     with _Door() as client:
-        stream = client.events(
-            since=since, decode=True, filters={"type": "container", "event": ["die"], "label": label}
-        )
+        filters = {"type": "container", "event": ["die", "oom"], "label": label}
+        stream = client.events(since=since, decode=True, filters=filters)
         yield "", None
         for event in stream:
             run = event["Actor"]["Attributes"].get(LABEL_RUN, "")
-            yield event["Actor"]["ID"], int(run) if run.isdigit() else None
+            yield event["Action"], int(run) if run.isdigit() else None
 
 
 def ensure_network(name: str, bridge: str) -> None:

@@ -1,12 +1,15 @@
 """Warn the owners of live runs of what befalls their GPUs: lost by the driver, or used by somebody from outside."""
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
 from gpus.models import GPU
+from jobs import containers
 from jobs.models import AllocationSlot, Run
 from jobs.states import LIVE_RUNS
 
@@ -28,6 +31,20 @@ def watch_logs(problems: Mapping[int, str]) -> None:
     """Warn the owner of each run whose output can't be written on its host: the job may stand still meanwhile."""
     for run in Run.objects.filter(pk__in=problems, state__in=LIVE_RUNS).select_related("job"):
         warn(run, "LOG_STUCK", why=problems[run.pk])
+
+
+def watch_memory(run_id: int) -> None:
+    """Warn the owner of a live run that goes on after one of its processes was killed for lack of memory."""
+    time.sleep(settings.KILL_SETTLE)  # if it was the first process, the container ends now, and `finish` says why
+    run = Run.objects.select_related("job").filter(pk=run_id, state__in=LIVE_RUNS).first()
+    container = containers.inspect(run.container_id or run.container_name) if run is not None else None
+    if run is not None and container is not None and not container.has_ended:
+        warn_of_memory(run)
+
+
+def warn_of_memory(run: Run) -> bool:
+    """That one of the job's processes was killed for lack of memory, and the job went on."""
+    return warn(run, "PROCESS_OOM", memory_mib=run.job.memory_mib)
 
 
 def has_lost_gpu(run: Run) -> bool:

@@ -101,6 +101,7 @@ WARNING_PARAMS = {
     "KILL_STUCK": {},
     "LOG_STUCK": {"why": "No space left on device"},
     "NOT_VERIFIED": {},
+    "PROCESS_OOM": {"memory_mib": 2048},
     "HOST_SILENT": {"node": "a", "since": "2026-11-30T20:00:00+00:00"},
 }
 

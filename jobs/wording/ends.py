@@ -14,6 +14,7 @@ from jobs.wording import quantities as q
 from jobs.wording.lookup import Params, Table, say
 
 SIGBUS = int(signal.SIGBUS)
+GOES_ON = (EndReason.COMPLETED, EndReason.EXIT_CODE)  # ends of a command that may have lost a child to the OOM killer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,11 @@ def end_sentence(job: Job, run: Run | None) -> str:
     reason = (run.end_reason if run is not None else "") or job.end_reason
     if not reason:
         return _("It ended.")
-    return say(ENDS, reason, _facts(job, run))
+    facts = _facts(job, run)
+    said = say(ENDS, reason, facts)
+    if not facts["oom_killed"] or reason not in GOES_ON:
+        return said
+    return f"{said} {_('One of its processes was killed for lack of memory.')}"
 
 
 def end_label(reason: str) -> str:
@@ -61,6 +66,7 @@ def _facts(job: Job, run: Run | None) -> dict[str, Any]:
         "node": run.node.name if run is not None else _("its host"),
         "who": run.wish_by.username if run is not None and run.wish_by is not None else "",
         "gpus": job.gpus,
+        "oom_killed": bool(run is not None and run.oom_killed),
         "winner": run.makes_way_for_id if run is not None else None,
     }
 
@@ -225,6 +231,8 @@ def _after_exit(p: Params) -> Suggestion | None:
         return _advice(_("Check the spelling of its commands, and whether the image has them."))
     if p["exit_code"] == lastwords.NOT_EXECUTABLE:
         return _advice(_("Make the file executable (chmod +x), or run it by its interpreter, such as sh FILE."))
+    if p["oom_killed"]:
+        return _more_memory(p)
     if p["signal"] != SIGBUS:
         return None
     most = format_memory(max(_half_more(p["shm_mib"]), p["shm_mib"] * 2))
@@ -251,6 +259,7 @@ def _after_not_executable(p: Params) -> Suggestion:
 
 
 ADVICE: dict[str, Any] = {
+    EndReason.COMPLETED: lambda p: _more_memory(p) if p["oom_killed"] else None,
     EndReason.EXIT_CODE: _after_exit,
     EndReason.OOM_KILLED: _more_memory,
     EndReason.CUDA_OOM: lambda p: _advice(_("Use smaller batches, or ask for a GPU with more memory.")),

@@ -165,6 +165,10 @@ WARNINGS: Table = {
     "LOG_STUCK": lambda p: (
         _("Its output cannot be written on the host (%(why)s); the job waits until there is room.") % p
     ),
+    "PROCESS_OOM": lambda p: (
+        _("A process of it was killed, since the job needed more than its %(memory)s of memory; it goes on without.")
+        % {"memory": q.memory(p["memory_mib"])}
+    ),
     "NOT_VERIFIED": lambda p: _("It ended before it could be checked which GPUs it really saw."),
     "HOST_SILENT": _silent,
 }

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from jobs import wording, workspace
 from tests.rigs.processes import wait_until
 from tests.way.lab import Lab
 
@@ -64,6 +65,20 @@ def test_an_oom_is_told_from_a_kill_by_hand(lab: Lab) -> None:
         client.api.kill(lab.run(victim).container_name)
     victim = lab.end(victim)
     assert (victim.state, victim.end_reason, victim.exit_code) == ("FAILED", "KILLED_EXTERNALLY", 137)
+
+
+def test_a_child_that_was_killed_for_lack_of_memory_is_told_while_the_job_goes_on_and_at_its_end(lab: Lab) -> None:
+    job = lab.start("tail /dev/zero; echo survived $?; until [ -e stop ]; do sleep 0.2; done", memory_mib=32, shm_mib=8)
+    wait_until(lambda: lab.run(job).warnings != [], "the warning", seconds=90)
+    assert [found["code"] for found in lab.run(job).warnings] == ["PROCESS_OOM"]
+    assert lab.fresh(job).state == "RUNNING"
+    lab.call(lambda: (workspace.of_user(lab.user.pk) / "jobs" / str(job.pk) / "stop").touch())
+    job = lab.end(job)
+    assert (job.state, job.end_reason) == ("SUCCEEDED", "COMPLETED")
+    assert b"survived 137\n" in lab.log(job)
+    assert "killed for lack of memory" in lab.call(lambda: wording.end_sentence(job, job.runs.get()))
+    advice = lab.call(lambda: wording.suggestion(job, job.runs.get()))
+    assert advice.changes == {"memory": "256 MiB"}
 
 
 @pytest.mark.parametrize("script", ["exit 137", "kill -9 $$", "sh -c 'kill -9 $$'; exit $?"])
