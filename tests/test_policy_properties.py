@@ -100,6 +100,39 @@ def test_whatever_the_picture_the_plan_keeps_its_promises(
     check(picture, plan)
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 40)), min_size=2, max_size=10),
+    st.lists(
+        st.tuples(st.integers(0, 4), st.sampled_from([None, 1, 5, 30, 500]), st.booleans()), min_size=1, max_size=30
+    ),
+    st.integers(2, 4),
+)
+def test_the_first_blocked_job_starts_by_the_date_it_was_first_told(
+    there: list[tuple[int, int]], stream: list[tuple[int, int | None, bool]], gpus: int
+) -> None:
+    """cBio/cbio-cluster#21: whatever runs, whatever comes behind it minute by minute, and whatever ends early."""
+    cluster = Cluster(nodes=(node("a"), node("b")))
+    for number, (count, minutes) in enumerate(there, 2):
+        cluster.submit(job(number, gpus=count, limit_seconds=minutes * 60))
+    cluster.step()
+    for pk in list(cluster.waiting):
+        del cluster.waiting[pk]
+    cluster.submit(job(1, gpus=gpus, limit_seconds=HOUR))
+    told, minute = None, 0
+    while 1 not in cluster.started:
+        count, minutes, ends = stream[minute % len(stream)]
+        cluster.submit(job(100 + minute, gpus=count, limit_seconds=minutes and minutes * 60))
+        dates = [r.at for r in cluster.step().reservations if r.job == 1]
+        told = told or next(iter(dates), None)
+        assert 1 in cluster.started or told is not None
+        assert 1 in cluster.started or (told is not None and cluster.now < told)
+        if ends and cluster.runs:
+            cluster.end(min(cluster.runs))
+        cluster.pass_time(60)
+        minute += 1
+
+
 class Days(RuleBasedStateMachine):
     """Jobs come, run, end, are stopped and moved for others; `Cluster.step` checks each plan."""
 
