@@ -40,20 +40,14 @@ class _Ranking:
     def __init__(self) -> None:
         self.seen: dict[int, int] = {}  # how many groups of each size
         self.ranked: list[tuple[Score, int, Group]] = []
+        self.unranked: list[Group] = []  # at most one, and none beside ranked ones: nothing to choose
 
     def first(self, job: Waiting) -> Ledger | None:
         """The best node that the job fits exactly. Groups that were given up are forgotten."""
-        place = 0
-        while place < len(self.ranked):
-            ledgers = self.ranked[place][-1].ledgers
-            if not ledgers:
-                del self.ranked[place]
-                continue
-            for ledger in ledgers.values():
-                if job.millicpus <= ledger.millicpus and ledger.fits(job):
-                    return ledger
-            place += 1
-        return None
+        self.ranked = [entry for entry in self.ranked if entry[-1].ledgers]
+        groups = (*(entry[-1] for entry in self.ranked), *self.unranked)
+        ledgers = (ledger for group in groups for ledger in group.ledgers.values())
+        return next((here for here in ledgers if job.millicpus <= here.millicpus and here.fits(job)), None)
 
 
 class Fleet:
@@ -73,22 +67,30 @@ class Fleet:
         )  # by size, all there have been since the outlook was made
         self._rankings: dict[object, _Ranking] = {}
         self._outlook: Outlook | None = None
+        self._known = 0, 0.0  # requests, and free GPUs, when the outlook was made
         self._free = 0.0
         for ledger in self.ledgers:
             self._enter(ledger)
 
     @property
     def outlook(self) -> Outlook:
-        """What free GPUs are worth, by the demand and what is free; made anew when either has changed much."""
-        found = self._outlook
-        if found is None or self.demand.total > found.requests * SEEN_MORE or self._free < found.free * FREE_LESS:
+        """What free GPUs are worth, by the demand and what is free."""
+        if self._outlook is None:
             groups = self._groups.values()
-            found = self._outlook = Outlook(self.demand, [(group.room, len(group.ledgers)) for group in groups])
-            self._rankings.clear()
-            self._came.clear()
-            for group in groups:
-                self._came[_size(group.largest)].append(group)
-        return found
+            self._outlook = Outlook(self.demand, [(group.room, len(group.ledgers)) for group in groups])
+            self._known = self.demand.total, self._free
+        return self._outlook
+
+    def _look_anew(self) -> None:
+        """Forget all scores when much more was asked for, or much less is free, than when the outlook was made."""
+        requests, free = self._known
+        if self._outlook is None or (self.demand.total <= requests * SEEN_MORE and self._free >= free * FREE_LESS):
+            return
+        self._outlook = None
+        self._rankings.clear()
+        self._came.clear()
+        for group in self._groups.values():
+            self._came[_size(group.largest)].append(group)
 
     def fitting(self, job: Waiting) -> Iterator[Ledger]:
         """The nodes where the job could start now."""
@@ -100,9 +102,15 @@ class Fleet:
 
     def best(self, job: Waiting, score: Callable[[Waiting, Ledger, Room], Score], *, key: object) -> Ledger | None:
         """The node of the smallest score on which the job fits; scores must not differ for jobs of one `key`."""
+        self._look_anew()
         ranking = self._rankings.setdefault(key, _Ranking())
-        for group in self._able(job, ranking.seen):
-            insort(ranking.ranked, (score(job, group.one, group.room), group.number, group))
+        groups = [*(group for group in ranking.unranked if group.ledgers), *self._able(job, ranking.seen)]
+        ranking.unranked = []
+        if not ranking.ranked and len(groups) < 2:
+            ranking.unranked = groups
+        else:
+            for group in groups:
+                insort(ranking.ranked, (score(job, group.one, group.room), group.number, group))
         return ranking.first(job)
 
     def _able(self, job: Waiting, seen: dict[int, int]) -> Iterator[Group]:

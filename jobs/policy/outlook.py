@@ -38,7 +38,6 @@ class Outlook:
     """Fixed for one demand and one state of the nodes, given as rooms and how many nodes have each."""
 
     def __init__(self, demand: Demand, rooms: Sequence[tuple[Room, int]]) -> None:
-        self.requests, self.free = demand.total, sum(room.gpus * count for room, count in rooms)
         self._market = Market([pair for pair in demand if pair[0].gpus], rooms)
         self._streams: dict[Cell, _Streams] = {}
         self._worth: dict[tuple[object, ...], float] = {}

@@ -15,13 +15,14 @@ def choose(job: Waiting, fleet: Fleet) -> Ledger | None:
     Smallest score first: most GPUs of those an elastic job could use, close together, none better than needed. Then
     packed, so that as much as can be of what stays free is of use to others; or spread: the emptiest node.
     """
-    spread, outlook = job.team in fleet.spread, fleet.outlook
+    spread = job.team in fleet.spread
 
     def score(job: Waiting, ledger: Ledger, room: Room) -> Score:
         left, fit = _left(job, ledger, room)
         if spread:
             return *fit, -room.gpus, -room.millicpus, -room.memory_mib
-        return *fit, round(outlook.worth(room) - outlook.worth(left), 6), left.gpus, left.memory_mib, left.millicpus
+        loss = fleet.outlook.worth(room) - fleet.outlook.worth(left)
+        return *fit, round(loss, 6), left.gpus, left.memory_mib, left.millicpus
 
     return fleet.best(job, score, key=(job.shape, spread))
 
