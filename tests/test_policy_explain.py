@@ -109,6 +109,18 @@ def test_busy_names_the_node_nearest_to_fitting_and_what_is_free_in_all() -> Non
     assert silent == {"code": "NODES_SILENT", "nodes": ["c"]}
 
 
+def test_a_quota_that_closes_some_models_is_told_beside_what_the_others_lack() -> None:
+    cards = (gpu("a", 0), gpu("a", 1, model=L4))
+    limits = {1: Limits(scope="user", name="alice", gpus_by_model={A100: 0})}
+    plan = make_plan(snapshot(job(1), nodes=(node(cards=cards),), running=[run(1, cards=[1])], user_limits=limits))
+    assert codes(plan, 1) == ["QUOTA_MODEL", "BUSY_GPUS"]
+    assert plan.reasons[1][1]["total"] == 1
+    limits = {1: Limits(scope="user", name="alice", gpus_by_model={A100: 1})}
+    host = node(cards=(*(gpu("a", n) for n in range(2)), gpu("a", 2, model=L4)))
+    plan = make_plan(snapshot(job(1, gpus=2), nodes=(host,), user_limits=limits))
+    assert codes(plan, 1)[0] == "QUOTA_MODEL", "that one L4 is too few is no matter of the hosts"
+
+
 def test_a_share_is_told_from_whole_gpus() -> None:
     host = node(cards=(gpu("a", 0, slots=4, used_slots=3), gpu("a", 1, slots=4, used_slots=4)))
     plan = make_plan(snapshot(job(1, gpu_milli=500), job(2, gpu_milli=250), nodes=(host,)))

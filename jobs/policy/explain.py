@@ -59,10 +59,11 @@ class Explain:
             node, count = self._freed[job.id]
             return ({"code": "MAKING_WAY", "node": node, "count": count},)
         gates = self._gates.again(job)
-        room = () if gates and self._afterwards.fits(job) else self._hardware_says(job)
+        allowed, closed = (job, []) if gates else self._gates.narrowed(job)
+        room = () if gates and self._afterwards.fits(job) else self._hardware_says(allowed)
         if any(reason["code"] in NEVER for reason in room):
-            return (*room, *gates)
-        causes = (*gates, *room, *self._kept(job)) or ({"code": "BUSY_TOGETHER"},)
+            return tuple(closed) or (*room, *gates)
+        causes = (*gates, *closed, *room, *self._kept(allowed)) or ({"code": "BUSY_TOGETHER"},)
         helps = () if self._gates.shut(job) else self._helps.of(job, gates)
         return (*causes, *helps)
 

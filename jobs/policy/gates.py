@@ -41,15 +41,21 @@ class Gates:
 
     def as_allowed(self, job: Waiting) -> Waiting:
         """The job as it may start now: an elastic one as large, any on such models, as quotas leave room for."""
-        levels = self._levels(job)
         if job.least_gpus is not None:
-            job = replace(job, gpus=max(min(most_gpus(job, *levels), job.gpus), job.least_gpus))
-        if job.gpus and any(limits.gpus_by_model for limits, _usage in levels):
-            closed = closed_models(job, *levels, models=self._models)
-            if closed:
-                wanted = job.gpu_model.split("|") if job.gpu_model else self._models
-                job = replace(job, gpu_model="|".join(model for model in wanted if model not in closed))
-        return job
+            job = replace(job, gpus=max(min(most_gpus(job, *self._levels(job)), job.gpus), job.least_gpus))
+        return self.narrowed(job)[0]
+
+    def narrowed(self, job: Waiting) -> tuple[Waiting, list[Reason]]:
+        """The job on the models that quotas leave room for, and why not on the others. Some must be left."""
+        levels = self._levels(job) if job.gpus else []
+        if not any(limits.gpus_by_model for limits, _usage in levels):
+            return job, []
+        closed = closed_models(job, *levels, models=self._models)
+        wanted = job.gpu_model.split("|") if job.gpu_model else self._models
+        left = [model for model in wanted if model not in closed]
+        if not closed or not left:
+            return job, []
+        return replace(job, gpu_model="|".join(left)), [refusal.as_dict() for refusal in closed.values()]
 
     def _holds(self, job: Waiting) -> Iterator[Reason]:
         for who in job.held_by:
