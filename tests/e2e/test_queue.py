@@ -1,0 +1,76 @@
+"""The queue board in a real browser: one's own jobs change places by keyboard and by drag, under a list that lives."""
+
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Browser, Page, expect
+
+from jobs import control
+from jobs.models import Job
+from jobs.request import JobRequest
+from jobs.submit import submit
+from portal.models import User
+from tests import factories
+from tests.rigs.engine import BUSYBOX
+from tests.rigs.stack import Stack
+
+
+@pytest.fixture
+def waiting(stack: Stack) -> Iterator[list[int]]:
+    """Three jobs of fiona that may not start today."""
+
+    def make() -> list[int]:
+        fiona = factories.make_user("fiona", teams=(factories.make_team("optics-queue"),))
+        request = JobRequest(
+            name="later", image=BUSYBOX, script="true", memory_mib=64, shm_mib=16, limit_seconds=60,
+            start_after=timezone.now() + timedelta(days=1),
+        )  # fmt: skip
+        team = fiona.teams.get()
+        return [submit(request, owner=fiona, team=team, submission=uuid.uuid4()).pk for _ in range(3)]
+
+    def cancel() -> None:
+        for job in Job.objects.filter(owner__username="fiona"):
+            control.cancel(job, User.objects.get(username="fiona"))
+
+    yield stack.orm(make)
+    stack.orm(cancel)
+
+
+@pytest.fixture
+def tab(browser: Browser, stack: Stack, waiting: list[int]) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(f"{stack.url}/accounts/login/")
+    page.locator("input[name=login]").fill("fiona")
+    page.locator("input[name=password]").fill(factories.PASSWORD)
+    page.locator("main button[type=submit]").click()
+    expect(page).to_have_url(f"{stack.url}/")
+    yield page
+    context.close()
+    assert errors == []
+
+
+def expect_order(page: Page, *ids: int) -> None:
+    rows = page.locator("tr[data-line]")
+    for at, pk in enumerate(ids):
+        expect(rows.nth(at)).to_have_attribute("data-job", str(pk))
+
+
+def test_own_jobs_change_places_by_keyboard_and_by_drag(stack: Stack, tab: Page, waiting: list[int]) -> None:
+    first, second, third = waiting
+    tab.goto(f"{stack.url}/queue/")
+    expect_order(tab, first, second, third)
+    tab.locator(f"#up-{third}").focus()
+    tab.keyboard.press("Enter")
+    expect_order(tab, first, third, second)
+    expect(tab.locator(f"#up-{third}")).to_be_focused()
+    tab.keyboard.press("Enter")
+    expect_order(tab, third, first, second)
+    tab.locator(f"tr[data-job='{second}'] .grip").drag_to(tab.locator(f"tr[data-job='{third}']"))
+    expect_order(tab, second, third, first)
+    expect(tab).to_have_url(f"{stack.url}/queue/")
