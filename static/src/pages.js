@@ -52,7 +52,9 @@ function startForm(form) {
     field("gpus").dispatchEvent(new Event("change", { bubbles: true }));
   };
   const showGpus = () => {
-    for (const name of ["gpu_model", "gpu_memory"]) field(name).disabled = field("gpus").value === "0";
+    for (const name of ["gpu_model", "gpu_memory", "gpu_percent", "gpu_profile", "least_gpus"]) {
+      if (field(name)) field(name).disabled = field("gpus").value.trim() === "0";
+    }
   };
   form.addEventListener("change", () => (showCommand(), showGpus()));
   form.addEventListener("click", fill);
