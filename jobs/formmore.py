@@ -106,21 +106,17 @@ class MoreFields(forms.Form):
 
     def _asks(self, name: str) -> list[Any]:
         """What the posted form, or the cloned job, has in the field."""
-        posted = self.data.getlist(name) if hasattr(self.data, "getlist") else [self.data.get(name)]
-        first = self.initial.get(name)
-        return [value for value in (*posted, *(first if isinstance(first, list) else [first])) if value]
+        posted = self.data.getlist(name) if hasattr(self.data, "getlist") else self.data.get(name)
+        both = (posted, self.initial.get(name))
+        return [value for found in both for value in (found if isinstance(found, list) else [found]) if value]
 
 
 def more_of(cleaned: dict[str, Any]) -> dict[str, Any]:
-    """The fields as a `JobRequest` names them; without GPUs, nothing is asked of them."""
-    found = {
+    """The fields as a `JobRequest` names them."""
+    percent = cleaned.get("gpu_percent")
+    return {
         "node_labels": tuple(cleaned.get("node_labels") or ()), "stop_signal": cleaned.get("stop_signal") or "SIGTERM",
         **{name: bool(cleaned.get(name)) for name in ("preemptible", "movable", "interactive")},
-    }  # fmt: skip
-    if not cleaned.get("gpus"):
-        return found
-    percent = cleaned.get("gpu_percent")
-    return found | {
         "gpu_milli": WHOLE if percent is None else round(percent * 10),
         "gpu_profile": cleaned.get("gpu_profile") or "", "least_gpus": cleaned.get("least_gpus"),
     }  # fmt: skip

@@ -1,6 +1,7 @@
 """The form of a job: what people type, as a `JobRequest`, and whatever is wrong with it at its field."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from django import forms
 from django.db.models import Q
@@ -35,6 +36,9 @@ HOPELESS = NEVER | {
     "QUOTA_GPUS", "QUOTA_CPUS", "QUOTA_MEMORY", "LARGEST_JOB", "LONGEST_LIMIT", "HIGHEST_PRIORITY", "BUDGET_SIZE",
 }  # fmt: skip
 
+# What an untouched form lacks: told as what is still to do, not as a mistake.
+UNFILLED = frozenset({"NAME_EMPTY", "IMAGE_EMPTY", "SCRIPT_EMPTY", "required"})
+
 # What stands in for a field that can't be read, so that the others can be judged: nothing that they could clash with.
 WHEN_UNREAD: dict[str, Any] = {
     "name": "-", "image": "-", "command_kind": "", "script": "-", "entrypoint": (), "arguments": (), "gpus": 0,
@@ -42,6 +46,14 @@ WHEN_UNREAD: dict[str, Any] = {
     "environment": [], "mounts": (), "grace": None, "start_after": None, "gpu_percent": None, "gpu_profile": "",
     "least_gpus": None, "node_labels": (), "stop_signal": "",
 }  # fmt: skip
+OF_GPUS = ("gpu_model", "gpu_memory", "gpu_percent", "gpu_profile", "least_gpus")  # clash with a number that is unread
+
+
+class ToDo(NamedTuple):
+    """What keeps the form from being submitted whatever is free: labels of empty fields; label and sentence."""
+
+    unfilled: list[str]
+    wrong: list[tuple[str, str]]
 
 
 class JobForm(MoreFields):
@@ -158,14 +170,11 @@ class JobForm(MoreFields):
         """Everything that is wrong, at once: also of the other fields when one can't be read."""
         cleaned = super().clean() or {}
         self.unread, self.readable = frozenset(self.errors), dict(cleaned)
-        rows: list[Row] = cleaned["environment"]
-        values = [row.value or (self._kept(row) if row.secret else "") for row in rows]
-        request = self._request({**WHEN_UNREAD, **cleaned}, [value or "" for value in values])
-        self._problems(
-            Problem(field="environment", code="SECRET_MISSING", params={"row": number, "name": row.name})
-            for number, (row, value) in enumerate(zip(rows, values, strict=True), 1)
-            if value is None
-        )
+        values = [self._value(row) for row in cleaned["environment"]]
+        unread = OF_GPUS if "gpus" in self.unread else ()
+        readable = {name: value for name, value in cleaned.items() if name not in unread}
+        request = self._request({**WHEN_UNREAD, **readable}, [value or "" for value in values])
+        self._problems(self._missing_secrets(cleaned["environment"], values))
         self._admission(request, cleaned.get("team"))
         self.job_request = None if self.unread else request
         return cleaned
@@ -178,6 +187,17 @@ class JobForm(MoreFields):
             check(request, owner=self.user, team=team)
         except Refused as refused:
             self.refuse(refused)
+
+    def _value(self, row: Row) -> str | None:
+        return row.value or (self._kept(row) if row.secret else "")
+
+    def _missing_secrets(self, rows: list[Row], values: list[str | None]) -> Iterator[Problem]:
+        """Secrets without a value; those that were there in the job that is cloned are to be entered again."""
+        copied = self.original.secrets_encrypted if self.original else ()
+        for number, (row, value) in enumerate(zip(rows, values, strict=True), 1):
+            if value is None:
+                where = {"row": number, "name": row.name, "again": bool(row.kept) or row.name in copied}
+                yield Problem(field="environment", code="SECRET_MISSING", params=where)
 
     def _kept(self, row: Row) -> str | None:
         """The secret of this name in the job it is kept from, which must be this person's own; None: there is none."""
@@ -196,9 +216,9 @@ class JobForm(MoreFields):
             name=cleaned["name"], image=cleaned["image"], command_kind=kind,
             script=cleaned["script"] if script else "",
             entrypoint=() if script else cleaned["entrypoint"], arguments=() if script else cleaned["arguments"],
-            gpus=cleaned["gpus"], gpu_model=cleaned["gpu_model"] if cleaned["gpus"] else "",
-            gpu_memory_mib=(cleaned["gpu_memory"] or 0) if cleaned["gpus"] else 0, millicpus=cleaned["cpus"] or 0,
-            memory_mib=memory, shm_mib=max(memory // 2, 1) if cleaned["shm"] is None else cleaned["shm"],
+            gpus=cleaned["gpus"], gpu_model=cleaned["gpu_model"], gpu_memory_mib=cleaned["gpu_memory"] or 0,
+            millicpus=cleaned["cpus"] or 0, memory_mib=memory,
+            shm_mib=max(memory // 2, 1) if cleaned["shm"] is None else cleaned["shm"],
             limit_seconds=cleaned["limit"], grace_seconds=30 if cleaned["grace"] is None else cleaned["grace"],
             priority=cleaned["priority"], **more_of(cleaned),
             environment=tuple((row.name, value) for row, value in zip(rows, values, strict=True)),
@@ -218,18 +238,30 @@ class JobForm(MoreFields):
         needed = {"team", "gpus", "gpu_model", "gpu_memory", "cpus", "memory", "limit", "priority", "start_after"}
         cleaned = self.readable
         wrong = {name for name, found in self.errors.as_data().items() if not all(e.code in HOPELESS for e in found)}
-        if needed & wrong or not needed <= set(cleaned):
+        if (needed | {*OF_GPUS, "node_labels"}) & wrong or not needed <= set(cleaned):
             return None
+        asked = {name: value for name, value in cleaned.items() if cleaned["gpus"] or name not in OF_GPUS}
         request = JobRequest(
             name="-", image=cleaned.get("image") or "-", script="-", gpus=cleaned["gpus"],
-            gpu_model=cleaned["gpu_model"] if cleaned["gpus"] else "",
-            gpu_memory_mib=(cleaned["gpu_memory"] or 0) if cleaned["gpus"] else 0, millicpus=cleaned["cpus"],
-            memory_mib=cleaned["memory"], shm_mib=1, limit_seconds=cleaned["limit"], priority=cleaned["priority"],
-            start_after=cleaned["start_after"], **more_of(cleaned),
+            gpu_model=asked.get("gpu_model") or "", gpu_memory_mib=asked.get("gpu_memory") or 0,
+            millicpus=cleaned["cpus"], memory_mib=cleaned["memory"], shm_mib=1, limit_seconds=cleaned["limit"],
+            priority=cleaned["priority"], start_after=cleaned["start_after"], **more_of(asked),
         )  # fmt: skip
         return request, cleaned["team"]
 
     # --- what is wrong ---
+
+    def to_do(self) -> ToDo:
+        """What is missing or wrong, but for what a preview says itself: that hosts or quotas never allow it."""
+        found = ToDo([], [])
+        for name, errors in self.errors.as_data().items():
+            label = str(self.fields[name].label) if name in self.fields else ""
+            codes = {error.code for error in errors}
+            if codes <= UNFILLED:
+                found.unfilled.append(label)
+            elif not codes <= HOPELESS:
+                found.wrong.extend((label, " ".join(map(str, e))) for e in errors if e.code not in HOPELESS)
+        return found
 
     def refuse(self, refused: Refused) -> None:
         """Show what submission refused, each at its field, and have every secret typed again."""

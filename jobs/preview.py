@@ -1,5 +1,6 @@
 """What would happen if the button were pressed: asked of the same policy that decides later."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,10 +42,16 @@ def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
         return Preview(verdict="now", node=placed.node, gpus=len(placed.gpu_uuids))
     reasons = plan.reasons.get(0, ())
     if refusals or any(reason["code"] in NEVER for reason in reasons):
-        refused = {refusal.code for refusal in refusals}
-        rest = tuple(reason for reason in reasons if reason["code"] not in refused)
-        return Preview(verdict="never", reasons=rest, refusals=refusals)
+        return Preview(verdict="never", reasons=tuple(_beside(refusals, reasons)), refusals=refusals)
     ahead = {p.job for p in plan.placements}
     still = [w.id for w in whole(picture) if w.id not in ahead and not w.held_by]
     expected = estimates.shown({0: plan.expected[0]}, {0: job.gpus}, now)[0] if 0 in plan.expected else None
     return Preview(verdict="waits", reasons=reasons, position=still.index(0) + 1, expected=expected)
+
+
+def _beside(refusals: tuple[Refusal, ...], reasons: Iterable[Reason]) -> Iterator[Reason]:
+    """What is to be said besides the refusals: not the same again, nor what would fit if the limits allowed it."""
+    refused = {refusal.code for refusal in refusals}
+    for reason in reasons:
+        if reason["code"] not in refused and not (refused and reason["code"].startswith("FITS_")):
+            yield reason

@@ -1,7 +1,8 @@
 """Take a request in: checked, admitted against the quotas in a transaction, stored. Never lost, never twice."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -17,6 +18,9 @@ from jobs.policy.ledger import Ledger
 from jobs.queues import wake_scheduler
 from jobs.quotas import Limits, Refusal
 from jobs.request import JobRequest, Problem
+
+LATE = timedelta(minutes=10)  # a start time may be over for so long: it was not when it was typed
+FAR = timedelta(days=366)
 
 
 class Refused(Exception):
@@ -57,7 +61,7 @@ def check(request: JobRequest, *, owner: Any, team: Team) -> tuple[Limits, Limit
 
     Raises Refused for whatever no waiting would mend: wrong fields, rights, limits below the request itself.
     """
-    problems = [*request.problems(), *_rights(request, owner, team)]
+    problems = [*request.problems(), *_when(request), *_rights(request, owner, team)]
     limits = usage.user_limits([owner])[owner.pk], usage.team_limits([team])[team.pk]
     refusals = [*quotas.never(request, *limits), *quotas.above_ceiling(request, *limits)]
     if problems or refusals:
@@ -82,6 +86,17 @@ def _check_hardware(request: JobRequest, *, owner: Any, team: Team) -> None:
         raise Refused(
             problems=[Problem(field=_FIELDS.get(r["code"], "gpus"), code=r["code"], params=r) for r in reasons]
         )
+
+
+def _when(request: JobRequest) -> Iterator[Problem]:
+    """A start time that can only be a slip."""
+    if request.start_after is None:
+        return
+    now = timezone.now()
+    if request.start_after < now - LATE:
+        yield Problem(field="start_after", code="START_OVER", params={"at": request.start_after.isoformat()})
+    elif request.start_after > now + FAR:
+        yield Problem(field="start_after", code="START_FAR")
 
 
 def _rights(request: JobRequest, owner: Any, team: Team) -> list[Problem]:

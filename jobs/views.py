@@ -111,27 +111,25 @@ def _form_context(form: JobForm, *, look: bool) -> dict[str, Any]:
 
 def _preview_context(form: JobForm) -> dict[str, Any]:
     """What the panel shows. `verdict` is "" while the numbers can't be read."""
-    asked = form.to_preview()
+    asked, to_do = form.to_preview(), form.to_do()
     if asked is None:
-        return {"verdict": "", "panel_errors": _numbers_wrong(form)}
+        return {"verdict": "", "to_do": to_do}
     request, team = asked
     found = preview(request, owner=form.user, team=team)
     reader = form.user.get_username()
     levels = formhelp.levels_of(form.user, [team])
     return {
-        "verdict": found.verdict, "node": found.node, "elastic": request.least_gpus and wording.gpus(found.gpus), "position": found.position, "cost": formhelp.cost(request),
+        "verdict": found.verdict, "node": found.node, "position": found.position, "cost": formhelp.cost(request),
+        "elastic": request.least_gpus and wording.gpus(found.gpus),
         "ahead": wording.ahead(found.position), "trust": trust() if found.expected else "",
         "expected": found.expected and wording.expected_start(found.expected.earliest, found.expected.latest),
         "sentences": [*(said for _f, _c, said in wording.refusals(found.refusals, reader=reader)),
                       *(wording.wait_reason(r, reader=reader) for r in found.reasons)],
         "my_bars": formhelp.quota_bars(levels["user"], request, found.verdict),
         "team_bars": formhelp.quota_bars(levels.get(team.name, []), request, found.verdict), "team": team,
-        "command": formhelp.as_command(form.job_request, team) if form.job_request else "",
+        "to_do": to_do,
+        "command": formhelp.as_command(form.job_request, team) if form.job_request and not any(to_do) else "",
     }  # fmt: skip
-
-
-def _numbers_wrong(form: JobForm) -> list[tuple[str, str]]:
-    return [(str(form.fields[f].label), " ".join(map(str, e))) for f, e in form.errors.items() if f in form.fields]
 
 
 # --- the lists ---

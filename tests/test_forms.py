@@ -1,10 +1,12 @@
 """The form: what is typed becomes the request, what is wrong stands at its field, and pressing twice gives one job."""
 
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from jobs import secretbox
 from jobs.forms import JobForm
@@ -272,10 +274,11 @@ def test_who_is_in_no_team_is_told_what_to_do(client: Client) -> None:
 def test_start_after_is_in_the_browsers_zone(client: Client, alice: User, vision: Team) -> None:
     client.force_login(alice)
     client.cookies["dockyard_zone"] = "Asia/Shanghai"
-    client.post("/jobs/new/", typed(vision, start_after="2099-01-31T18:00"))
+    tomorrow = timezone.now().date() + timedelta(days=1)
+    client.post("/jobs/new/", typed(vision, start_after=f"{tomorrow}T18:00"))
     moment = Job.objects.get().start_after
     assert moment is not None
-    assert moment.isoformat() == "2099-01-31T10:00:00+00:00"
+    assert moment.isoformat() == f"{tomorrow}T10:00:00+00:00"
 
 
 # --- looking before ---
@@ -289,6 +292,70 @@ def test_the_panel_says_where_it_fits_now(client: Client, alice: User, vision: T
     assert answer.context["verdict"] == "now"
     assert "alpha" in answer.text
     assert "<html" not in answer.text
+    assert "Fits now" not in answer.text
+    assert "It would fit now on" in answer.text
+    assert "still to fill in: Name, Image, Script" in answer.text
+
+
+def test_a_new_secret_without_a_value_is_not_asked_for_again(alice: User, vision: Team) -> None:
+    form = form_of(alice, vision, **rows(("NEW", "", True)))
+    assert form.errors["environment"] == ["Row 1: enter the value of the secret NEW."]
+
+
+@pytest.mark.parametrize("wrong", [
+    {"image": "Foo BAR"}, {"shm": "-1"}, {"shm": "99 GiB"}, {"grace": "abc"}, {"grace": "2h"}, rows(("1BAD", "x")),
+    rows(("NEW", "", True)), {"command_kind": "image", "arguments": "it's"}, {"name": "a\x01"}, {"script": "\0"},
+])  # fmt: skip
+def test_the_panel_never_promises_a_start_to_a_form_that_would_be_refused(
+    client: Client, alice: User, vision: Team, wrong: dict[str, str]
+) -> None:
+    factories.make_node("alpha", gpus=2)
+    client.force_login(alice)
+    refused = client.post("/jobs/new/", typed(vision, **wrong))
+    assert refused.status_code == 422
+    said = [message for errors in refused.context["form"].errors.values() for message in errors]
+    panel = client.post("/jobs/preview/", typed(vision, **wrong))
+    assert panel.context["verdict"] == "now"
+    assert [sentence for _label, sentence in panel.context["to_do"].wrong] == said
+    assert "Before it can be submitted:" in panel.text
+    assert "Fits now" not in panel.text
+    assert "tone-green" not in panel.text
+    assert not panel.context["command"]
+
+
+def test_the_panel_of_a_job_that_waits_also_names_what_is_missing(client: Client, alice: User, vision: Team) -> None:
+    node = factories.make_node("alpha", gpus=1)
+    factories.make_run(factories.make_job(alice, vision), node)
+    client.force_login(alice)
+    panel = client.post("/jobs/preview/", typed(vision, name=""))
+    assert panel.context["verdict"] == "waits"
+    assert "Before it can be submitted:" in panel.text
+
+
+@pytest.mark.parametrize("field", ["gpu_model", "gpu_memory"])
+def test_what_is_asked_of_no_gpu_is_told_and_not_dropped(client: Client, alice: User, vision: Team, field: str) -> None:
+    factories.make_node("alpha", gpus=1)
+    client.force_login(alice)
+    value = {"gpu_model": "NVIDIA A100-SXM4-40GB", "gpu_memory": "24"}[field]
+    answer = client.post("/jobs/new/", typed(vision, gpus="0", **{field: value}))
+    assert list(answer.context["form"].errors) == ["gpus"]
+    assert client.post("/jobs/preview/", typed(vision, gpus="0", **{field: value})).context["verdict"] == ""
+
+
+def test_an_elastic_size_of_no_gpus_is_told_and_not_dropped(alice: User, vision: Team) -> None:
+    assert list(form_of(alice, vision, gpus="0", least_gpus="1").errors) == ["least_gpus"]
+
+
+@pytest.mark.parametrize(("year", "right"), [(2, False), (0.9, True), (-0.1, False), (7990, False)])
+def test_a_start_time_that_can_only_be_a_slip_is_told(alice: User, vision: Team, year: float, right: bool) -> None:
+    now = timezone.now()
+    at = now.replace(year=9999) if year > 1000 else now + timedelta(days=365 * year)
+    form = form_of(alice, vision, start_after=f"{at:%Y-%m-%dT%H:%M}")
+    assert list(form.errors) == ([] if right else ["start_after"])
+
+
+def test_a_start_time_that_is_just_over_is_taken(alice: User, vision: Team) -> None:
+    assert form_of(alice, vision, start_after=f"{timezone.now():%Y-%m-%dT%H:%M}").is_valid()
 
 
 def test_the_panel_says_never_and_what_would_pass(client: Client, alice: User, vision: Team) -> None:
@@ -369,7 +436,8 @@ def test_a_team_mate_must_enter_the_secret_again(client: Client, bob: User, visi
     client.force_login(bob)
     assert "enter again" in client.get(f"/jobs/new/?clone={original.pk}").text
     for kept in ((), (original.pk,)):  # also one who makes up the hidden field
-        answer = client.post("/jobs/new/", typed(vision, **rows(("KEY", "", True, *kept))))
+        sent = typed(vision, cloned_from=str(original.pk), **rows(("KEY", "", True, *kept)))
+        answer = client.post("/jobs/new/", sent)
         assert answer.status_code == 422
         assert "Row 1: enter the value of KEY again" in answer.context["form"].errors["environment"][0]
     assert Job.objects.count() == 1

@@ -60,7 +60,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 @pytest.mark.parametrize(("script", "command"), [
     ("pyhton train.py", "pyhton"), ("set -e\necho begun\npyhton train.py\n", "pyhton"), ("./nope.sh", "./nope.sh"),
-    ("./first_line", "./first_line"), (". ./inner.sh", "pyhton"), ("dash inner.sh", "pyhton"), ("bash inner.sh", "pyhton"),
+    ("./first_line", "./first_line"), (". ./inner.sh", "pyhton"), ("dash inner.sh", "pyhton"),
+    ("bash inner.sh", "pyhton"),
     ("eval pyhton", "pyhton"), ("exec pyhton", "pyhton"), ("env pyhton", "pyhton"), ("timeout 9 pyhton", "pyhton"),
     ("nohup pyhton", "pyhton"), ("echo 1 | xargs pyhton", "pyhton"), ("nope || true; pyhton", "pyhton"),
 ])  # fmt: skip

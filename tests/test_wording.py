@@ -188,6 +188,8 @@ def every_problem() -> list[Problem]:
 def test_every_problem_has_its_own_sentence() -> None:
     extra = [
         Problem(field="environment", code="SECRET_MISSING", params={"row": 2, "name": "KEY"}),
+        Problem(field="start_after", code="START_OVER", params={"at": "2026-11-30T20:00:00+00:00"}),
+        Problem(field="start_after", code="START_FAR"),
         *(Problem(field="memory", code=code, params={"text": "many"})
           for code in ("BAD_DURATION", "BAD_SIZE", "BAD_CPUS", "QUANTITY_LARGE")),
         Problem(field="arguments", code="BAD_QUOTES"),

@@ -298,6 +298,8 @@ PROBLEMS: Table = {
     "ENVIRONMENT_LONG": lambda p: _("The variables together are longer than %(most_kib)d KiB.") % p,
     "SECRET_MISSING": lambda p: (
         _("Row %(row)d: enter the value of %(name)s again; secrets are not shown or copied.") % p
+        if p.get("again")
+        else _("Row %(row)d: enter the value of the secret %(name)s.") % p
     ),
     "BAD_DURATION": lambda p: _(units.WORDS["BAD_DURATION"]) % p,
     "BAD_SIZE": lambda p: _(units.WORDS["BAD_SIZE"]) % p,
