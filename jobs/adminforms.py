@@ -74,6 +74,10 @@ class QuotaSizesForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = ("gpus", "gpus_by_model", "guaranteed_gpus", "millicpus", "memory_mib", "running_jobs", "queued_jobs",
                   "interactive_jobs", "gpu_hours", "gpu_hours_soft", "window_days", "job_gpus", "limit_seconds",
                   "priority")  # fmt: skip
+        help_texts = {"guaranteed_gpus": _(
+            "What the team holds beyond this is borrowed, and given back when others need what they are guaranteed. "
+            "Empty: all it holds is borrowed."
+        )}  # fmt: skip
 
     def clean(self) -> dict[str, Any]:
         """Values that contradict each other are said at once: they would only ever be noticed by who waits."""
@@ -95,7 +99,10 @@ class QuotaForm(QuotaSizesForm):
 
     class Meta(QuotaSizesForm.Meta):
         fields = ("user", "team", *QuotaSizesForm.Meta.fields)  # type: ignore[assignment]
-        help_texts = {"user": _("With neither user nor team: for every user who has no quota of their own.")}
+        help_texts = {
+            **QuotaSizesForm.Meta.help_texts,
+            "user": _("With neither user nor team: for every user who has no quota of their own."),
+        }
 
     def clean(self) -> dict[str, Any]:
         found = super().clean()
