@@ -9,7 +9,7 @@ from jobs.quotas import Usage
 
 class Account:
     def __init__(self, snapshot: Snapshot) -> None:
-        self.fleet = Fleet(snapshot.nodes, demand=Demand(snapshot.waiting), spread=snapshot.rules.spread)
+        self.fleet = Fleet(snapshot.nodes, demand=Demand.of(snapshot), spread=snapshot.rules.spread)
         self.users = dict(snapshot.user_usage)
         self.teams = dict(snapshot.team_usage)
 
