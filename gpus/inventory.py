@@ -75,8 +75,8 @@ class Inventory:
             if uuid in read:
                 wanted[uuid] = _identity(read[uuid], self._node) | _health(read[uuid]) | _outside(row, read[uuid], due)
             elif reading.status in _INVENTORY_TOLD:
-                words = "split into MIG instances" if uuid in reading.split else ""
-                wanted[uuid] = {"health": GPU.Health.MISSING, "health_message": words}
+                health = GPU.Health.SPLIT if uuid in reading.split else GPU.Health.MISSING
+                wanted[uuid] = {"health": health, "health_message": ""}
         return {uuid: _differing(self._gpus[uuid], columns) for uuid, columns in wanted.items()}
 
     def _write(self, node: Node, node_changes: Changes, changes: dict[str, Changes], reading: HostReading) -> None:
@@ -84,7 +84,7 @@ class Inventory:
             self._rewrite(node, Node.objects.filter(pk=node.pk), node_changes)
         for uuid, columns in changes.items():
             rows = GPU.objects.filter(uuid=uuid)
-            if columns.get("health") == GPU.Health.MISSING:
+            if columns.get("health") in (GPU.Health.MISSING, GPU.Health.SPLIT):
                 rows = rows.filter(node=node)  # if it has moved, its new node knows better
             self._rewrite(self._gpus[uuid], rows, columns)
         good = [self._gpus[gpu.uuid].pk for gpu in reading.gpus if gpu.health == "ok"]

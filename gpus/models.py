@@ -69,6 +69,7 @@ class GPU(models.Model):
         LOST = "lost", _("lost: fallen off the bus")
         MISSING = "missing", _("no longer reported by the driver")
         ERROR = "error", _("telemetry error")
+        SPLIT = "split", _("split into MIG instances, which are listed instead")
 
     uuid = models.CharField(max_length=96, unique=True)
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="gpus")

@@ -45,7 +45,7 @@ def _veiled(gpu: dict[str, Any]) -> dict[str, Any]:
 def _node(node: Node, reading: dict[str, Any], held: dict[int, Any], now: Any, full: bool) -> dict[str, Any]:
     read = {gpu["uuid"]: gpu for gpu in reading.get("gpus", ())}
     gpus = []
-    for gpu in node.gpus.all():
+    for gpu in (gpu for gpu in node.gpus.all() if gpu.health != GPU.Health.SPLIT):
         if full or not gpu.hidden or gpu.pk in held:
             gpu.node = node
             known = {**held.get(gpu.pk, _NOBODY), "unavailable": why_unavailable(gpu, now)}
@@ -77,8 +77,8 @@ def _state(gpu: dict[str, Any], node: Node, fresh: bool) -> str:
 def _inventory(gpu: GPU) -> dict[str, Any]:
     return {
         "uuid": gpu.uuid, "index": gpu.index, "model": gpu.model, "pci": gpu.pci_bus_id, "memory_mib": gpu.memory_mib,
-        "health": gpu.health, "message": gpu.health_message, "hidden": gpu.hidden, "processes": [],
-        "busy_outside": False,
+        "profile": gpu.profile, "health": gpu.health, "message": gpu.health_message, "hidden": gpu.hidden,
+        "processes": [], "busy_outside": False,
         **dict.fromkeys(_UNKNOWN),
     }  # fmt: skip
 

@@ -62,7 +62,9 @@ def wish(
     weaker = [w for w, strength in WISH_STRENGTH.items() if strength < WISH_STRENGTH[wanted]]
     with transaction.atomic():
         live = Run.objects.filter(Q(wish="") | Q(wish__in=weaker), pk=run.pk, state__in=LIVE_RUNS, **(still or {}))
-        if not live.update(wish=wanted, wish_by=actor, wish_at=timezone.now(), makes_way_for_id=for_job):
+        # A victim that is cancelled meanwhile makes way all the same.
+        winner = {} if for_job is None else {"makes_way_for_id": for_job}
+        if not live.update(wish=wanted, wish_by=actor, wish_at=timezone.now(), **winner):
             return False
         told = params if for_job is None else {"for": for_job, **params}
         run.job.note("WISHED", actor=actor, run=run, wish=str(wanted), **told)

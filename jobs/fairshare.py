@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from django.db.models import Count, Q
 
-from gpus.models import Node
+from gpus.models import GPU, Node
 from jobs.quotas import Limits
 
 USUAL_MILLICPUS = 4000  # with each GPU, where the host has as much
@@ -19,9 +19,12 @@ class Size(NamedTuple):
     memory_mib: int
 
 
+_OFFERED = Q(gpus__hidden=False) & ~Q(gpus__health=GPU.Health.SPLIT) & Q(gpus__profile="")  # whole GPUs
+
+
 def largest_host() -> Size:
     """The host with the most GPUs that are offered, and of those the one with the most CPUs; a usual one before any."""
-    rows = Node.objects.filter(millicpus__gt=0).annotate(count=Count("gpus", filter=Q(gpus__hidden=False)))
+    rows = Node.objects.filter(millicpus__gt=0).annotate(count=Count("gpus", filter=_OFFERED))
     sizes = [
         Size(
             row.count, max(row.millicpus - row.reserved_millicpus, 0), max(row.memory_mib - row.reserved_memory_mib, 0)

@@ -146,7 +146,7 @@ def _holders(by_user: bool, by_admin: bool) -> tuple[str, ...]:
 def nodes(now: datetime, held: Iterable[Running]) -> tuple[Node, ...]:
     """Every host with its GPUs, what is allocated there, and why it is closed, if it is."""
     gpus: dict[int, list[GPU]] = defaultdict(list)
-    for gpu in GPU.objects.select_related("node").order_by("node_id", "index"):
+    for gpu in GPU.objects.exclude(health=GPU.Health.SPLIT).select_related("node").order_by("node_id", "index"):
         gpus[gpu.node_id].append(gpu)
     taken: Counter[str] = Counter()
     used: dict[str, list[int]] = defaultdict(lambda: [0, 0])

@@ -15,6 +15,7 @@ from gpus.inventory import Inventory
 from gpus.models import GPU
 from gpus.readings import HostReading, decode
 from gpus.sampler import Sampler
+from jobs import snapshot
 from jobs.states import EndReason, JobState, RunState
 from portal.models import User
 from tests import factories
@@ -89,7 +90,8 @@ def test_a_gpu_that_was_split_is_not_offered_whole(monkeypatch: pytest.MonkeyPat
     rows = {row.uuid: row for row in GPU.objects.select_related("node")}
     gone = rows[simulated.gpu_uuid("alpha", 1)]
     assert (why_unavailable(gone, timezone.now()) or {})["code"] == "GPU_UNHEALTHY"
-    assert (gone.health, gone.health_message) == ("missing", "split into MIG instances")
+    assert gone.health == "split"
+    assert gone.uuid not in [gpu.uuid for node in snapshot.hardware(timezone.now()) for gpu in node.gpus]
     parts = GPU.objects.exclude(profile="").order_by("memory_mib")
     assert [(part.profile, part.memory_mib, part.numa, part.island) for part in parts] == [
         ("1g.10gb", 10240, 0, None), ("2g.20gb", 20480, 0, None)

@@ -137,6 +137,15 @@ def test_nobody_is_stopped_for_a_job_that_no_longer_waits_nor_twice(alice: User,
     assert JobEvent.objects.filter(kind="WISHED").count() == 1
 
 
+def test_a_victim_that_is_cancelled_still_makes_way(alice: User, bob: User) -> None:
+    run = run_of(alice, factories.make_node("alpha", gpus=1), preemptible=True)
+    winner = factories.make_job(bob)
+    assert control.wish(run, Wish.PREEMPT, for_job=winner.pk)
+    assert control.cancel(run.job, alice)
+    run.refresh_from_db()
+    assert (run.wish, run.makes_way_for_id) == ("CANCEL", winner.pk)
+
+
 def test_however_often_others_go_first_no_try_is_counted(alice: User) -> None:
     node = factories.make_node("alpha", gpus=1)
     job = factories.make_job(alice, preemptible=True)
