@@ -4,6 +4,7 @@ from bisect import bisect_left
 
 from jobs.policy.fleet import Fleet
 from jobs.policy.hardware import Hardware
+from jobs.policy.ledger import Ledger
 from jobs.policy.view import Waiting
 
 
@@ -15,6 +16,8 @@ class Afterwards:
         kept = [ledger.kept for ledger in hardware.kept if ledger.kept is not None]
         self.untils = sorted(found.seconds for found in kept if found.seconds is not None)
         self._kept_for = {found.job.id for found in kept}
+        self._bare = [(ledger, ledger.copy()) for ledger in hardware.kept]
+        self._kept_with_room: dict[object, list[Ledger]] = {}
         self._found: dict[object, bool] = {}
 
     def alike(self, job: Waiting) -> object:
@@ -30,6 +33,8 @@ class Afterwards:
             self._found[key] = self._hardware.might_fit(job) and self._fleet.fits_anywhere(job)
         return self._found[key]
 
-    def fits_when_kept(self, job: Waiting) -> bool:
-        """Whether a node has room for the job, but keeps it for another."""
-        return any(ledger.copy().fits(job) for ledger in self._hardware.kept)
+    def kept_with_room(self, job: Waiting) -> list[Ledger]:
+        """The nodes that have room for the job, but keep it, perhaps for another."""
+        if job.shape not in self._kept_with_room:
+            self._kept_with_room[job.shape] = [ledger for ledger, bare in self._bare if bare.fits(job)]
+        return self._kept_with_room[job.shape]

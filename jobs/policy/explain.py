@@ -51,7 +51,6 @@ class Explain:
         self._afterwards = Afterwards(account.fleet, self._hardware)
         self._helps = Helps(self._afterwards, gates, self._hardware)
         self._room: dict[object, tuple[Reason, ...]] = {}
-        self._bare: dict[object, list[Ledger]] = {}
 
     def of(self, job: Waiting) -> tuple[Reason, ...]:
         """Never empty."""
@@ -89,9 +88,7 @@ class Explain:
 
     def _kept(self, job: Waiting) -> Iterator[Reason]:
         """The nodes that have room for the job, but keep it for another."""
-        if job.shape not in self._bare:
-            self._bare[job.shape] = [ledger for ledger in self._hardware.kept if ledger.copy().fits(job)]
-        for ledger in self._bare[job.shape]:
+        for ledger in self._afterwards.kept_with_room(job):
             kept = ledger.kept
             if kept is None or kept.job.id == job.id or ledger.fits(job):
                 continue

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from jobs.policy.account import Account
 from jobs.policy.view import Reason, Snapshot, Waiting
-from jobs.quotas import Limits, Usage, closed_models, most_gpus, never, start
+from jobs.quotas import Limits, Refusal, Usage, closed_models, most_gpus, never, start
 
 Level = tuple[Limits, Usage]
 
@@ -19,6 +19,7 @@ class Gates:
         self._snapshot = snapshot
         self._account = account
         self._models = sorted({gpu.model for node in snapshot.nodes for gpu in node.gpus})
+        self._found_never: dict[object, list[Refusal]] = {}
         self._asked: dict[int, tuple[Usage | None, Usage | None, list[Reason]]] = {}
 
     def of(self, job: Waiting) -> list[Reason]:
@@ -74,8 +75,15 @@ class Gates:
         levels = self._levels(job)
         if not levels:
             return []
-        refusals = never(job, *(limits for limits, _usage in levels)) or start(job, *levels, models=self._models)
+        refusals = self._never(job, levels) or start(job, *levels, models=self._models)
         return [refusal.as_dict() for refusal in refusals]
+
+    def _never(self, job: Waiting, levels: list[Level]) -> list[Refusal]:
+        """Limits stay the same in a pass: jobs that ask for the same need not be looked at twice."""
+        key = job.user, job.team, job.shape, job.limit_seconds, job.priority, job.interactive
+        if key not in self._found_never:
+            self._found_never[key] = never(job, *(limits for limits, _usage in levels))
+        return self._found_never[key]
 
     def _levels(self, job: Waiting) -> list[Level]:
         user, team = self._snapshot.user_limits.get(job.user), self._snapshot.team_limits.get(job.team)

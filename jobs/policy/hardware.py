@@ -136,6 +136,7 @@ class Hardware:
         self.kinds = list(_by_kind(ledgers))
         self.kept = [ledger for ledger in ledgers if ledger.kept is not None]
         self._suiting: dict[tuple[str, int, str], frozenset[GpuKind]] = {}
+        self._able: dict[object, list[NodeKind]] = {}
 
     def suiting(self, job: Waiting) -> frozenset[GpuKind]:
         """The kinds of GPU that would do."""
@@ -147,6 +148,11 @@ class Hardware:
 
     def able(self, job: Waiting) -> list[NodeKind]:
         """The kinds of node that would do if they were open, empty and healthy."""
+        if job.shape not in self._able:
+            self._able[job.shape] = self._find_able(job)
+        return self._able[job.shape]
+
+    def _find_able(self, job: Waiting) -> list[NodeKind]:
         suiting, need = self.suiting(job), least(job)
         return [
             kind for kind in self.kinds
@@ -164,6 +170,11 @@ class Hardware:
         suiting = self.suiting(job)
         found = [kind.most_beside_gpus(job, suiting) for kind in self.able(job)]
         return max((cpus for cpus, _memory in found), default=0), max((memory for _cpus, memory in found), default=0)
+
+    def most_gpus(self, job: Waiting) -> int:
+        """The most whole GPUs that would do and are free on one node."""
+        suiting = self.suiting(job)
+        return max((kind.free(job, suiting).here for kind in self.kinds if kind.open), default=0)
 
     def models(self) -> list[str]:
         return sorted({model for model, _memory, _profile in self.samples})

@@ -50,9 +50,10 @@ class Helps:
         return [(reason, replace(job, **fields)) for reason, fields in self._found[key]]
 
     def _changes(self, job: Waiting) -> Iterator[Change]:
-        for gpus in range(least(job) - 1, 0, -1):
+        most = self._hardware.most_gpus(job) if least(job) > 1 else 0
+        for gpus in range(min(least(job) - 1, most), 0, -1):
             yield {"code": "FITS_WITH", "gpus": gpus}, replace(job, gpus=gpus, least_gpus=None)
-        for seconds in self._spans if self._afterwards.fits_when_kept(job) else ():
+        for seconds in self._spans if self._afterwards.kept_with_room(job) else ():
             if seconds and (job.limit_seconds is None or seconds < job.limit_seconds):
                 yield {"code": "FITS_WITHIN", "seconds": seconds}, replace(job, limit_seconds=seconds)
         if job.gpu_model:
