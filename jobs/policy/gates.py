@@ -19,6 +19,8 @@ class Gates:
         self._snapshot = snapshot
         self._account = account
         self._models = sorted({gpu.model for node in snapshot.nodes for gpu in node.gpus})
+        limits = (*snapshot.user_limits.values(), *snapshot.team_limits.values())
+        self._by_model = any(limit.gpus_by_model for limit in limits)
         self._found_never: dict[object, list[Refusal]] = {}
         self._asked: dict[int, tuple[Usage | None, Usage | None, list[Reason]]] = {}
 
@@ -48,9 +50,9 @@ class Gates:
 
     def narrowed(self, job: Waiting) -> tuple[Waiting, list[Reason]]:
         """The job on the models that quotas leave room for, and why not on the others. Some must be left."""
-        levels = self._levels(job) if job.gpus else []
-        if not any(limits.gpus_by_model for limits, _usage in levels):
+        if not job.gpus or not self._by_model:
             return job, []
+        levels = self._levels(job)
         closed = closed_models(job, *levels, models=self._models)
         wanted = job.gpu_model.split("|") if job.gpu_model else self._models
         left = [model for model in wanted if model not in closed]

@@ -94,6 +94,7 @@ class _Pass:
         self._no_room: dict[object, float] = {}  # by shape: the shortest limit that was refused
         self._no_node: set[object] = set()  # shapes that no node can be kept for
         self._kept = 0
+        self._patient_since = snapshot.now - timedelta(seconds=snapshot.rules.reserve_after)
         self._first_is_served = False
 
     def start(self, job: Waiting) -> bool:
@@ -144,7 +145,9 @@ class _Pass:
 
     def make_way(self, job: Waiting) -> bool:
         """Stop runs for the job, if there are any that may be stopped for it and it fits once they have."""
-        way = self.preempting.way(self.gates.as_allowed(job), entitled=self._is_entitled(job))
+        entitled = self._is_entitled(job)
+        may = self.preempting.may(job, entitled=entitled)
+        way = self.preempting.way(self.gates.as_allowed(job), entitled=entitled) if may else None
         if way is None:
             return False
         self.preempting.take(way)
@@ -168,10 +171,12 @@ class _Pass:
 
     def reserve(self, job: Waiting) -> bool:
         """Keep a node for the first blocked job, and for others once they have been blocked for long."""
-        patient = self._has_waited(job)
-        asked = self._least(job)
-        if (self._first_is_served and not patient) or self._kept >= self.snapshot.rules.most_kept:
+        if self._kept >= self.snapshot.rules.most_kept:
             return False
+        patient = self._has_waited(job)
+        if self._first_is_served and not patient:
+            return False
+        asked = self._least(job)
         if asked.shape in self._no_node:
             return False
         dated = reserve.soonest(asked, self.account.nodes, self.ends)
@@ -185,8 +190,7 @@ class _Pass:
         return True
 
     def _has_waited(self, job: Waiting) -> bool:
-        since = job.blocked_since or self.snapshot.now
-        return self.snapshot.now - since >= timedelta(seconds=self.snapshot.rules.reserve_after)
+        return (job.blocked_since or self.snapshot.now) <= self._patient_since
 
     def _keep(self, job: Waiting, ledger: Ledger, seconds: float | None) -> None:
         ended = [] if seconds is None else reserve.ended_by(seconds, self.ends.of(ledger.node.name))

@@ -53,10 +53,12 @@ class Preempting:
         self._in_vain: set[object] = set()
         self._winners = 0
 
+    def may(self, job: Waiting, *, entitled: bool) -> bool:
+        """Whether it is worth while to look for a way."""
+        return (entitled or self._rules.preempt_lower) and self._winners < MOST_WINNERS
+
     def way(self, job: Waiting, *, entitled: bool) -> Way | None:
         """The runs to stop for a job that nothing but room holds back; None when there are none that would do."""
-        if self._winners >= MOST_WINNERS:
-            return None
         found = self._search(job, GUARANTEE, job.team) if entitled else None
         if found is None and self._rules.preempt_lower:
             found = self._search(job, PRIORITY, job.priority)

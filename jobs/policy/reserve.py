@@ -13,13 +13,13 @@ that the job starts once enough of the runs have ended.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from math import inf
 
 from jobs.policy import place
 from jobs.policy.ledger import Ledger, least, slots_of, suits
-from jobs.policy.view import Gpu, Running, Waiting
+from jobs.policy.view import Running, Waiting
 
 End = tuple[float, Running]  # in so many seconds the run has ended; inf: it has no limit
 
@@ -31,18 +31,23 @@ class Ends:
         self._now = now
         self._by_node: dict[str, list[Running]] = defaultdict(list)
         self._sorted: dict[str, list[End]] = {}
+        self._slots: dict[str, dict[str, list[tuple[float, int]]]] = {}
         for run in runs:
             self._by_node[run.node].append(run)
 
     def add(self, run: Running) -> None:
         self._by_node[run.node].append(run)
-        self._sorted.pop(run.node, None)
+        self._forget(run.node)
 
     def drop(self, runs: Iterable[Running]) -> None:
         """These end for another, which has what they held."""
         for run in runs:
             self._by_node[run.node].remove(run)
-            self._sorted.pop(run.node, None)
+            self._forget(run.node)
+
+    def _forget(self, node: str) -> None:
+        self._sorted.pop(node, None)
+        self._slots.pop(node, None)
 
     def of(self, node: str) -> list[End]:
         """First to end first."""
@@ -50,6 +55,15 @@ class Ends:
             ends = ((seconds_left(run, self._now), run) for run in self._by_node.get(node, ()))
             self._sorted[node] = sorted(ends, key=lambda end: (end[0], end[1].run, end[1].job))
         return self._sorted[node]
+
+    def slots(self, node: str) -> dict[str, list[tuple[float, int]]]:
+        """By GPU: in so many seconds so many slots come free, first to come first."""
+        if node not in self._slots:
+            found = self._slots[node] = defaultdict(list)
+            for seconds, run in self.of(node):
+                for uuid, count in run.slots.items():
+                    found[uuid].append((seconds, count))
+        return self._slots[node]
 
 
 def seconds_left(run: Running, now: datetime) -> float:
@@ -66,16 +80,16 @@ def soonest(job: Waiting, ledgers: Iterable[Ledger], ends: Ends) -> tuple[Ledger
     for ledger in ledgers:
         if ledger.kept is not None or not place.could_ever_fit(job, ledger):
             continue
-        at = (ready(job, ledger, ends.of(ledger.node.name)), ledger.node.name)
+        at = (ready(job, ledger, ends), ledger.node.name)
         if at < best:
             best, found = at, ledger
     return None if found is None else (found, best[0])
 
 
-def ready(job: Waiting, ledger: Ledger, ends: Sequence[End]) -> float:
+def ready(job: Waiting, ledger: Ledger, ends: Ends) -> float:
     """In how many seconds the node has room for the job, were nothing else started there; inf: nobody can say."""
-    host = _host_ready(job, ledger, ends)
-    return host if host == inf else max(host, _gpus_ready(job, ledger, ends))
+    host = _host_ready(job, ledger, ends.of(ledger.node.name))
+    return host if host == inf else max(host, _gpus_ready(job, ledger, ends.slots(ledger.node.name)))
 
 
 def _host_ready(job: Waiting, ledger: Ledger, ends: Sequence[End]) -> float:
@@ -90,23 +104,23 @@ def _host_ready(job: Waiting, ledger: Ledger, ends: Sequence[End]) -> float:
     return inf
 
 
-def _gpus_ready(job: Waiting, ledger: Ledger, ends: Sequence[End]) -> float:
+def _gpus_ready(job: Waiting, ledger: Ledger, coming: Mapping[str, Sequence[tuple[float, int]]]) -> float:
     need = least(job)
     if not need:
         return 0.0
     times = sorted(
-        _gpu_ready(gpu, slots_of(job, gpu) - free, ends)
+        _gpu_ready(slots_of(job, gpu) - free, coming.get(gpu.uuid, ()))
         for gpu, free in zip(ledger.node.gpus, ledger.free, strict=True)
         if gpu.unavailable is None and suits(gpu, job)
     )
     return times[need - 1] if len(times) >= need else inf
 
 
-def _gpu_ready(gpu: Gpu, lacking: int, ends: Sequence[End]) -> float:
+def _gpu_ready(lacking: int, coming: Sequence[tuple[float, int]]) -> float:
     if lacking <= 0:
         return 0.0
-    for seconds, run in ends:
-        lacking -= run.slots.get(gpu.uuid, 0)
+    for seconds, slots in coming:
+        lacking -= slots
         if lacking <= 0:
             return seconds
     return inf
