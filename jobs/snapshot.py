@@ -51,7 +51,7 @@ def _picture(
     now: datetime, cluster: Cluster, hosts: tuple[Node, ...], runs: tuple[Running, ...], jobs: tuple[Waiting, ...]
 ) -> Snapshot:
     held = usage.of_running(runs, {gpu.uuid: gpu.model for host in hosts for gpu in host.gpus})
-    people = {row.user for row in (*jobs, *runs)}
+    people = {job.user for job in jobs} | {run.user for run in runs}
     users = usage.user_limits(get_user_model().objects.filter(pk__in=people).only("username"))
     all_teams = Team.objects.all()
     teams = usage.team_limits(all_teams)
