@@ -77,9 +77,10 @@ class Ledger:
     def _places(self, job: Waiting) -> list[int]:
         if not job.gpus:
             return []
+        share = shares(job)
         return [
             place for place, (gpu, free) in enumerate(zip(self.node.gpus, self.free, strict=True))
-            if free and free >= slots_of(job, gpu) and suits(gpu, job)
+            if free and (free == gpu.slots or (share and free >= slots_of(job, gpu))) and suits(gpu, job)
         ]  # fmt: skip
 
     def fits(self, job: Waiting) -> bool:
@@ -91,7 +92,10 @@ class Ledger:
             return False
         if not job.labels <= self.node.labels:
             return False
-        return not job.gpus or len(self._places(job)) >= least(job)
+        if not job.gpus:
+            return True
+        some = len(self.free) - self.free.count(0)
+        return some >= least(job) and len(self._places(job)) >= least(job)
 
     def hurts_kept(self, job: Waiting) -> bool:
         """Whether the job would take something that the node is kept for: only what is left over may go."""
