@@ -43,13 +43,14 @@ class Explain:
     """The reasons of one pass, once everything is given away."""
 
     def __init__(
-        self, snapshot: Snapshot, account: Account, gates: Gates, *, freed: Mapping[int, tuple[str, int]]
-    ) -> None:
+        self, snapshot: Snapshot, account: Account, gates: Gates, hardware: Hardware,
+        *, freed: Mapping[int, tuple[str, int]],
+    ) -> None:  # fmt: skip
         self._snapshot, self._gates = snapshot, gates
         self._freed = freed  # by job: the node, and how many runs end there for it
-        self._hardware = Hardware(account.nodes)
-        self._afterwards = Afterwards(account.fleet, self._hardware)
-        self._helps = Helps(self._afterwards, gates, self._hardware)
+        self._hardware = hardware
+        self._afterwards = Afterwards(account.fleet, hardware)
+        self._helps = Helps(self._afterwards, gates, hardware)
         self._room: dict[object, tuple[Reason, ...]] = {}
 
     def of(self, job: Waiting) -> tuple[Reason, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import cached_property
 
 from jobs.policy import estimate, place, reserve
 from jobs.policy.account import Account
@@ -213,17 +214,21 @@ class _Pass:
                 self._keep_way(job, way)
                 return
 
+    @cached_property
+    def hardware(self) -> Hardware:
+        """What is free once all is given away."""
+        return Hardware(self.account.nodes)
+
     def explain(self) -> dict[int, tuple[Reason, ...]]:
         """Why each job that is left waits, by what is free once all is given away."""
         freed = {pk: (way.ledger.node.name, len(way.victims)) for pk, way in self.ways.items()}
-        explained = Explain(self.snapshot, self.account, self.gates, freed=freed)
+        explained = Explain(self.snapshot, self.account, self.gates, self.hardware, freed=freed)
         return {job.id: explained.of(job) for job in self.left}
 
     def estimate(self, reasons: dict[int, tuple[Reason, ...]], only: Collection[int] | None) -> dict[int, Expected]:
         """When each job that is left should start."""
         unsure = {pk for pk, found in reasons.items() if any(_is_open_ended(reason) for reason in found)}
-        hardware = Hardware(self.account.nodes)
-        return estimate.expected(self.snapshot, self.left, self.started, hardware, only=only, unsure=unsure)
+        return estimate.expected(self.snapshot, self.left, self.started, self.hardware, only=only, unsure=unsure)
 
     def plan(self, reasons: dict[int, tuple[Reason, ...]], expected: dict[int, Expected]) -> Plan:
         return Plan(
