@@ -89,17 +89,20 @@ function belongs(form, draft) {
   return draft.address === here() || !location.search;
 }
 
+/** Say that something came back, once, and offer to be rid of it. */
 function announce(form) {
+  if (form.parentElement.querySelector(".draft-notice")) return;
   const notice = document.getElementById("draft-notice").content.firstElementChild.cloneNode(true);
   notice.querySelector("button").addEventListener("click", () => {
     forget();
-    location.reload();
+    location.replace(location.href); // a reload would have some browsers fill the form in again
   });
   form.before(notice);
 }
 
 /** Put back what was typed, where there is something, and keep what is typed from now on. */
 export function startDraft(form, addRow) {
+  form.autocomplete = "off"; // or the browser puts back what it remembers, and says nothing
   if (spent(form, stored())) forget();
   const draft = stored();
   const restored = belongs(form, draft);
@@ -115,6 +118,7 @@ export function startDraft(form, addRow) {
       address: restored ? draft.address : here(),
     });
   if (restored) save(); // under this page's own submission from now on
+  addEventListener("pageshow", (event) => event.persisted && stored() && announce(form)); // the page itself came back
   form.addEventListener("input", save);
   form.addEventListener("change", save);
   form.addEventListener("click", (event) => event.target.closest("[data-preset]") && setTimeout(save));

@@ -91,3 +91,40 @@ def test_a_job_that_was_taken_in_leaves_no_draft(stack: Stack, tab: Page, frank:
     tab.unroute("**/*.js")
     tab.goto(f"{stack.url}/jobs/new/")
     expect(tab.locator("[name=name]")).to_have_value("")
+
+
+def test_whatever_comes_back_says_so(stack: Stack, tab: Page, frank: str) -> None:
+    """By a link, by the browser's Back, by a reload, and in the form that a link had filled in."""
+    tab.goto(f"{stack.url}/jobs/new/?gpus=0")
+    log_in(tab, frank)
+    fill_in(tab)
+    tab.locator("nav a[href='/queue/']").first.click()
+    expect(tab.locator("h1")).to_contain_text("Queue")
+    tab.locator("a[href='/jobs/new/']").first.click()
+    expect_it_all_back(tab)
+    tab.locator("nav a[href='/queue/']").first.click()
+    expect(tab.locator("h1")).to_contain_text("Queue")
+    tab.go_back()
+    expect_it_all_back(tab)
+    tab.reload()
+    expect_it_all_back(tab)
+    expect(tab.get_by_text(NOTICE)).to_have_count(1)
+    tab.get_by_role("button", name="Discard").click()
+    expect(tab.locator("[name=name]")).to_have_value("")
+
+
+def test_what_was_taken_in_does_not_come_back_by_the_browser(stack: Stack, tab: Page, frank: str) -> None:
+    tab.goto(f"{stack.url}/jobs/new/")
+    log_in(tab, frank)
+    fill_in(tab)
+    tab.locator("[name=image]").fill("busybox:latest")
+    tab.locator("[name=gpus]").fill("0")
+    tab.locator("[name=limit]").fill("10")
+    tab.locator("[name=env-1-value]").fill("hunter2")
+    tab.locator("#job-form button.btn-primary").click()
+    expect(tab.locator(".job-number")).to_be_visible()
+    tab.go_back()
+    expect(tab.locator("#job-form")).to_be_visible()
+    expect(tab.locator("[name=name]")).to_have_value("")
+    expect(tab.locator("[name=env-1-value]")).to_have_value("")
+    expect(tab.get_by_text(NOTICE)).to_have_count(0)
