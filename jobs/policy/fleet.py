@@ -12,7 +12,7 @@ from jobs.policy.rooms import Room, room_of
 from jobs.policy.view import Gpu, Node, Running, Waiting
 
 Score = tuple[object, ...]
-SEEN_MORE, FREE_LESS = 1.5, 0.6  # the outlook is made anew when so many more requests were seen, or so little is left
+SEEN_MORE, FREE_LESS = 1.5, 0.6  # factors at which the outlook is made anew: of requests seen, and of free GPUs
 
 
 class Group:
@@ -62,9 +62,7 @@ class Fleet:
         self._rooms: dict[str, Room] = {}  # by node name
         self._groups: dict[Room, Group] = {}
         self._made = 0
-        self._came: dict[int, list[Group]] = defaultdict(
-            list
-        )  # by size, all there have been since the outlook was made
+        self._came: dict[int, list[Group]] = defaultdict(list)  # by size, all since the outlook was made
         self._rankings: dict[object, _Ranking] = {}
         self._outlook: Outlook | None = None
         self._known = 0, 0.0  # requests, and free GPUs, when the outlook was made
@@ -82,9 +80,10 @@ class Fleet:
         return self._outlook
 
     def _look_anew(self) -> None:
-        """Forget all scores when much more was asked for, or much less is free, than when the outlook was made."""
+        """Forget all scores once demand, or what is free, is no longer much as it was when the outlook was made."""
         requests, free = self._known
-        if self._outlook is None or (self.demand.total <= requests * SEEN_MORE and self._free >= free * FREE_LESS):
+        alike = self.demand.total <= requests * SEEN_MORE and free * FREE_LESS <= self._free <= free / FREE_LESS
+        if self._outlook is None or alike:
             return
         self._outlook = None
         self._rankings.clear()
@@ -149,9 +148,6 @@ class Fleet:
     def keep(self, ledger: Ledger, job: Waiting, *, seconds: float | None = None, runs: Iterable[Running] = ()) -> None:
         """Keep the node for the job, which starts there within `seconds` (None: nobody can say), once `runs` ended."""
         ledger.keep(job, seconds=seconds, runs=runs)
-
-    def unkeep(self, ledger: Ledger) -> None:
-        ledger.kept = None
 
     def _enter(self, ledger: Ledger) -> None:
         if ledger.node.closed is not None:
