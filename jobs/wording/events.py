@@ -166,7 +166,7 @@ WARNINGS: Table = {
         _("Its output cannot be written on the host (%(why)s); the job waits until there is room.") % p
     ),
     "PROCESS_OOM": lambda p: (
-        _("A process of it was killed, since the job needed more than its %(memory)s of memory; it goes on without.")
+        _("One of its processes was killed for lack of memory: ask for more than %(memory)s next time.")
         % {"memory": q.memory(p["memory_mib"])}
     ),
     "NOT_VERIFIED": lambda p: _("It ended before it could be checked which GPUs it really saw."),
