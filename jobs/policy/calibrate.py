@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 AIM = 0.8
 RECENT = 1500  # past estimates to judge by, the newest
-LIKE = 80  # so many of them, the most alike, decide
+LIKE = 120  # so many of them, the most alike, decide
 FEWEST = 30  # with fewer, a range stays as it was planned
 FLOOR = 60.0  # below, waits count as alike
 ALIKE = 0.7  # planned waits within this factor's logarithm are compared as they are, others in proportion
