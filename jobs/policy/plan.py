@@ -140,7 +140,9 @@ class _Pass:
         runs = self.freed.get(job.id)
         if not runs:
             return False
-        ledger = next(ledger for ledger in self.account.nodes if ledger.node.name == runs[0].node)
+        ledger = next((ledger for ledger in self.account.nodes if ledger.node.name == runs[0].node), None)
+        if ledger is None:
+            return False
         self._keep_way(job, Way(ledger, tuple(runs)))
         return True
 
