@@ -79,7 +79,7 @@ def preview_job(request: HttpRequest, body: JobIn) -> dict[str, Any]:
     name = request.user.username
     refusals = [_reason(r.as_dict(), sentence) for r, sentence in wording.told(seen.refusals, reader=name)]
     return {
-        "verdict": seen.verdict, "node": seen.node, "position": seen.position,
+        "verdict": seen.verdict, "node": seen.node, "position": seen.position or None,
         "earliest": iso(seen.expected.earliest if seen.expected else None),
         "latest": iso(seen.expected.latest if seen.expected else None),
         "reasons": [*refusals, *_reasons(seen.reasons, request.user)],
@@ -337,6 +337,7 @@ def queue(
     page = board(request.user, after=after, size=limit)
     return {
         "queued": [_entry(e, request.user) for e in page.entries], "held": [_entry(e, request.user) for e in page.held],
+        "later": [_entry(e, request.user) for e in page.later],
         "total": page.total, "next": page.after,
     }  # fmt: skip
 

@@ -159,7 +159,7 @@ class Event(Schema):
 class PreviewOut(Schema):
     verdict: str = Field(description="now, waits or never")
     node: str
-    position: int
+    position: int | None = Field(description="Place in the queue, from 1; null where it would not be in line")
     earliest: str | None = Field(description="When it should start, as a range; null when nobody can say")
     latest: str | None
     reasons: list[Reason]
@@ -195,5 +195,6 @@ class QueueEntry(Schema):
 class QueueOut(Schema):
     queued: list[QueueEntry] = Field(description="First to start first")
     held: list[QueueEntry]
-    total: int
+    later: list[QueueEntry] = Field(description="Not to start before some time: ahead of nobody")
+    total: int = Field(description="How many of those queued there are in all")
     next: int | None = Field(description="Pass it as `after` to read on; null at the end")

@@ -4,6 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Count, Max, Min, Prefetch, Q, QuerySet, Sum
@@ -12,6 +13,7 @@ from django.utils import timezone
 from jobs import snapshot
 from jobs.access import visible_jobs
 from jobs.models import Cluster, Job, JobEvent, Run
+from jobs.policy import Waiting
 from jobs.policy.turns import whole
 from jobs.states import WAITING, JobState
 
@@ -20,7 +22,7 @@ ORDER_KEPT = 5.0  # seconds; use changes it slowly, and whatever changes it at o
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A waiting job on the board. `place` is None for a held one; strangers see no name and no image.
+    """A waiting job on the board. `place` is None for one that is held or to start later; strangers see no name.
 
     `line` names the jobs that its owner may exchange it with; `first` and `last` are those that can't move further.
     """
@@ -36,21 +38,26 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """One page of the queue, and how long it is altogether. `after` is the place of the last entry, None at the end."""
+    """One page of the queue, and how long it is altogether. `after` is the place of the last entry, None at the end.
+
+    `held` and `later` can't start now, so they are before nobody: on hold, or not to start before some time.
+    """
 
     entries: list[Entry]
     total: int
     held: list[Entry]
+    later: list[Entry]
     after: int | None
 
 
 def board(user: Any, *, after: int = 0, size: int = 100) -> Board:
-    """The queue from place `after` + 1 on, as `user` may see it; held jobs apart."""
+    """The queue from place `after` + 1 on, as `user` may see it; apart from it, jobs that can't start yet."""
     order = queue_order()
     wanted = order[after : after + size]
     held = Job.objects.filter(state=JobState.HELD).order_by("queued_at", "id")
-    held_ids = list(held.values_list("id", flat=True)[:size])
-    jobs = in_full(Job.objects.filter(pk__in=[*wanted, *held_ids])).in_bulk()
+    later = Job.objects.filter(state=JobState.QUEUED, start_after__gt=timezone.now()).order_by("start_after", "id")
+    held_ids, later_ids = (list(found.values_list("id", flat=True)[:size]) for found in (held, later))
+    jobs = in_full(Job.objects.filter(pk__in=[*wanted, *held_ids, *later_ids])).in_bulk()
     seen = set(visible_jobs(user).filter(pk__in=jobs).values_list("pk", flat=True))
     lines = _lines(user)
 
@@ -62,6 +69,7 @@ def board(user: Any, *, after: int = 0, size: int = 100) -> Board:
     return Board(
         entries=[entry(pk, place) for place, pk in enumerate(wanted, after + 1) if pk in jobs],
         total=len(order), held=[entry(pk, None) for pk in held_ids if pk in jobs],
+        later=[entry(pk, None) for pk in later_ids if pk in jobs],
         after=end if end < len(order) else None,
     )  # fmt: skip
 
@@ -92,13 +100,21 @@ _kept = _Kept()
 
 
 def queue_order() -> tuple[int, ...]:
-    """The ids of all queued jobs, first to start first. Kept while nothing has happened to them, for ORDER_KEPT."""
+    """The ids of all queued jobs that could start now, first to start first; the others are ahead of nobody.
+
+    Kept while nothing has happened to the queue, for ORDER_KEPT.
+    """
     mark = _mark()
     if mark != _kept.mark or time.monotonic() - _kept.read_at > ORDER_KEPT:
         picture = snapshot.queue(timezone.now(), cluster=Cluster.get())
-        _kept.order = tuple(job.id for job in whole(picture) if not job.held_by)
+        _kept.order = tuple(job.id for job in whole(picture) if in_line(job, picture.now))
         _kept.mark, _kept.read_at = mark, time.monotonic()
     return _kept.order
+
+
+def in_line(job: Waiting, now: datetime) -> bool:
+    """Whether only room and quotas keep it from starting."""
+    return not job.held_by and (job.start_after is None or job.start_after <= now)
 
 
 def _mark() -> object:
@@ -111,7 +127,7 @@ def _mark() -> object:
 
 
 def places(ids: Iterable[int]) -> tuple[dict[int, int], int]:
-    """The places of these jobs in the queue (from 1; a job that is not queued has none), and the queue's length."""
+    """The places of these jobs in the queue (from 1; one that can't start yet has none), and the queue's length."""
     wanted, order = set(ids), queue_order()
     return {pk: place for place, pk in enumerate(order, 1) if pk in wanted}, len(order)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from django.utils import timezone
 
 from jobs import estimates, quotas, snapshot, usage
+from jobs.board import in_line
 from jobs.models import Cluster, Team
 from jobs.policy import Expected, Reason, make_plan
 from jobs.policy.explain import NEVER
@@ -25,7 +26,7 @@ class Preview:
     gpus: int = 0  # of an elastic job: how many there are for it now
     reasons: tuple[Reason, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    position: int = 0
+    position: int = 0  # among those that could start now; 0: it is not to start before some time
     expected: Expected | None = None  # None: it starts now, or never, or nobody can say
 
 
@@ -44,9 +45,9 @@ def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
     if refusals or any(reason["code"] in NEVER for reason in reasons):
         return Preview(verdict="never", reasons=tuple(_beside(refusals, reasons)), refusals=refusals)
     ahead = {p.job for p in plan.placements}
-    still = [w.id for w in whole(picture) if w.id not in ahead and not w.held_by]
+    line = [w.id for w in whole(picture) if w.id not in ahead and in_line(w, now)]
     expected = estimates.shown({0: plan.expected[0]}, {0: job.gpus}, now)[0] if 0 in plan.expected else None
-    return Preview(verdict="waits", reasons=reasons, position=still.index(0) + 1, expected=expected)
+    return Preview(verdict="waits", reasons=reasons, position=line.index(0) + 1 if 0 in line else 0, expected=expected)
 
 
 def _beside(refusals: tuple[Refusal, ...], reasons: Iterable[Reason]) -> Iterator[Reason]:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,10 @@ from gpus.models import Node
 from jobs import dashboard
 from jobs.board import board, places, queue_order
 from jobs.models import Allocation, Job, Quota, Run, Team
+from jobs.preview import preview
+from jobs.request import JobRequest
 from jobs.states import EndReason, JobState, RunState
+from jobs.status import status
 from portal import live
 from portal.models import User
 from tests import factories
@@ -149,6 +153,34 @@ def test_the_queue_is_in_the_schedulers_order(alice: User, bob: User) -> None:
         (urgent.pk, 1, False), (early.pk, 2, True), (late.pk, 3, True), (low.pk, 4, False)
     ]  # fmt: skip
     assert [e.job.pk for e in shown.held] == [held.pk]
+
+
+def test_who_cannot_start_yet_is_ahead_of_nobody(client: Client, alice: User, bob: User) -> None:
+    now = timezone.now()
+    hour = timedelta(hours=1)
+    later = factories.make_job(bob, queued_at=now - 3 * hour, start_after=now + hour, pinned=True)
+    factories.make_job(bob, queued_at=now - 2 * hour, state=JobState.HELD, held_by_user=True)
+    due = factories.make_job(bob, queued_at=now - hour, start_after=now - timedelta(seconds=1))
+    mine = factories.make_job(alice)
+    assert places([due.pk, later.pk, mine.pk]) == ({due.pk: 1, mine.pk: 2}, 2)
+    shown = board(alice)
+    assert [e.job.pk for e in shown.entries] == [due.pk, mine.pk]
+    assert [(e.job.pk, e.place) for e in shown.later] == [(later.pk, None)]
+    client.force_login(alice)
+    assert "To start later, as asked" in client.get("/queue/").text
+    assert status(later, bob)["place"] is None
+
+
+def test_a_preview_counts_only_those_who_could_start_now(alice: User, bob: User) -> None:
+    node = factories.make_node("alpha", gpus=1)
+    factories.make_run(factories.make_job(bob), node)
+    for _number in range(2):
+        factories.make_job(bob, start_after=timezone.now() + timedelta(hours=1), priority=3)
+    team = alice.teams.get()
+    asked = JobRequest(name="a", image="a", script="true", gpus=1)
+    assert preview(asked, owner=alice, team=team).position == 1
+    later = replace(asked, start_after=timezone.now() + timedelta(hours=1))
+    assert preview(later, owner=alice, team=team).position == 0
 
 
 def test_a_place_is_told_and_moves(client: Client, alice: User) -> None:

@@ -25,8 +25,10 @@ def expected_start(earliest: datetime | None, latest: datetime | None) -> str:
 
 
 def ahead(position: int) -> str:
-    """How many are before the one at this place, from 1."""
-    if position <= 1:
+    """How many are before the one at this place, from 1; 0 for one that is to start later."""
+    if not position:
+        return _("not in line before its time")
+    if position == 1:
         return _("first in line")
     return ngettext("%(n)d job ahead", "%(n)d jobs ahead", position - 1) % {"n": position - 1}
 

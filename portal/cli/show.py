@@ -211,7 +211,8 @@ def why(found: Json) -> None:
 
 def preview(found: Json) -> None:
     sentence = {
-        "now": _("It would start now on %(node)s."), "waits": _("It would wait, at place %(position)d of the queue:"),
+        "now": _("It would start now on %(node)s."),
+        "waits": _("It would wait, at place %(position)d of the queue:") if found["position"] else _("It would wait:"),
         "never": _("It would never start:"),
     }[found["verdict"]]  # fmt: skip
     out.print(plain(sentence % found))
@@ -220,14 +221,14 @@ def preview(found: Json) -> None:
 
 
 def queue(found: Json) -> None:
-    if not found["queued"] and not found["held"]:
+    if not (found["queued"] or found["held"] or found["later"]):
         out.print(_("The queue is empty."))
         return
     made = Listing(">" + _("PLACE"), _("ID"), "~" + _("NAME"), _("OWNER"), _("TEAM"), ">" + _("GPUS"), _("PRIORITY"),
                  ">" + _("WAITED"), "~" + _("REASON"))  # fmt: skip
-    for entry in [*found["queued"], *found["held"]]:
+    for entry in [*found["queued"], *found["later"], *found["held"]]:
         reasons = entry["reasons"] or []
-        place = _("held") if entry["place"] is None else str(entry["place"])
+        place = str(entry["place"] or (_("held") if entry["state"] == "HELD" else _("later")))
         made.row(
             place, Text(f"#{entry['id']}", style="bold" if entry["mine"] else ""), plain(entry["name"] or "—"),
             plain(entry["owner"]), plain(entry["team"]), str(entry["gpus"]), entry["priority"],
