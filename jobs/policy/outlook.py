@@ -84,7 +84,7 @@ class _Streams:
         self._sums = list(accumulate(merged[offer] for offer in self._offers))
         self._random = Random(0)  # noqa: S311 - a plan must not depend on luck
         self._come: list[list[Offer]] = [[] for _ in range(STREAMS)]
-        self._cut: dict[tuple[int, bool], list[list[Offer]]] = {}
+        self._cut: dict[tuple[int, int], list[list[Offer]]] = {}
 
     def filled(self, lot: Lot, millicpus: int, memory_mib: int) -> float:
         """The worth of the requests that the lot takes, on average."""
@@ -92,24 +92,25 @@ class _Streams:
             return 0.0
         length = PART * self._sums[-1] * lot.gpus + CHOICE
         whole = lot.whole
-        streams = self._first(int(length * STREAMS), whole > 0)
-        return sum(_fill(lot, whole, millicpus, memory_mib, come) for come in streams) / STREAMS
+        streams = self._first(int(length * STREAMS), 0 if whole else lot.free[-1])
+        return sum(_fill(lot, whole, millicpus, memory_mib, come) for come in streams if come) / STREAMS
 
-    def _first(self, requests: int, whole: bool) -> list[list[Offer]]:
-        """The first so many requests of all streams together, without those for whole GPUs if none is.
+    def _first(self, requests: int, most: int) -> list[list[Offer]]:
+        """The first so many requests of all streams together; only shares up to `most` slots, if that is not 0.
 
         In each, large ones come first, and shares of a GPU in their order.
         """
-        if (requests, whole) not in self._cut:
+        if (requests, most) not in self._cut:
             lengths = [(requests + number) // STREAMS for number in range(STREAMS)]
             while len(self._come[-1]) < lengths[-1]:
                 self._draw()
             cut = [come[:length] for come, length in zip(self._come, lengths, strict=True)]
-            self._cut[requests, whole] = [
-                sorted(come, key=lambda offer: -offer.whole) if whole else [offer for offer in come if not offer.whole]
+            self._cut[requests, most] = [
+                [offer for offer in come if not offer.whole and offer.slots <= most] if most
+                else sorted(come, key=lambda offer: -offer.whole)
                 for come in cut
-            ]
-        return self._cut[requests, whole]
+            ]  # fmt: skip
+        return self._cut[requests, most]
 
     def _draw(self) -> None:
         """One more request at the end of each stream."""
