@@ -123,9 +123,10 @@ def _bars(limits: Limits, used: Usage, after: Usage) -> Iterator[dict[str, Any]]
     for model, most in limits.gpus_by_model.items():
         now, then = (in_gpus(level.milli_by_model.get(model, 0)) for level in (used, after))
         yield from _bar(model, now, then, most, str)
-    text = _("GPU-hours in %(days)d days") % {"days": limits.window_days}
+    days = {"days": limits.window_days}
+    text = _("GPU-hours used and promised, in %(days)d days") % days
     yield from _bar(text, used.gpu_seconds, after.gpu_seconds, limits.gpu_seconds, _hours)
-    text = _("GPU-hours in %(days)d days until later jobs wait for others") % {"days": limits.window_days}
+    text = _("GPU-hours used and promised, in %(days)d days, until later jobs wait for others") % days
     yield from _bar(text, used.gpu_seconds, after.gpu_seconds, limits.gpu_seconds_soft, _hours)
 
 

@@ -202,7 +202,7 @@ def _budget_never(ask: Ask, limits: Limits) -> Iterator[Refusal]:
 
 def _above(code: str, field: str, limits: Limits, asked: int | None, limit: int) -> Refusal:
     return Refusal(
-        code=code, field=field, scope=limits.scope, name=limits.name, asked=asked, limit=limit, nearest=limit
+        code=code, field=field, scope=limits.scope, name=limits.name, asked=asked, limit=limit, nearest=limit or None
     )
 
 

@@ -1,5 +1,6 @@
 """Every code has a sentence of its own, in both languages, with the numbers that its contract names."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,12 +10,12 @@ from django.utils import translation
 from gpus.models import Node
 from jobs import wording
 from jobs.models import Job, JobEvent, Run
-from jobs.quotas import Refusal
+from jobs.quotas import Limits, Refusal, Usage, admit, never
 from jobs.request import JobRequest, Problem
 from jobs.states import ENDED, EndReason, JobState, RunState, Wish
 from jobs.wording.ends import ENDS, LABELS
 from jobs.wording.events import EVENTS, PROGRESS, WARNINGS
-from jobs.wording.refusals import PROBLEMS, QUOTAS
+from jobs.wording.refusals import NOTHING, PROBLEMS, QUOTAS
 from jobs.wording.waits import WAITS
 
 WAIT_PARAMS = {
@@ -143,6 +144,33 @@ def test_every_quota_has_its_own_sentence_while_waiting_and_when_refused(scope: 
     assert_distinct({code: wording.wait_reason(reason) for code, reason in reasons.items()})
     assert_distinct({code: wording.refusal(Refusal(**reason)) for code, reason in reasons.items()})
     assert_distinct({code: wording.refusal(reason) for code, reason in reasons.items()})
+
+
+def test_a_limit_of_nothing_is_said_so_and_not_by_what_would_pass(language: str) -> None:
+    nothing = Limits(scope="user", name="alice", gpus=0, millicpus=0, memory_mib=0, job_gpus=0, limit_seconds=0,
+                     gpu_seconds=0, gpus_by_model={"A100": 0}, running_jobs=0, queued_jobs=0)  # fmt: skip
+    asked = JobRequest(name="a", image="a", script="true", gpus=2, gpu_model="A100")
+    one_by_one = [
+        refused
+        for name in ("gpus", "job_gpus", "millicpus", "memory_mib", "limit_seconds", "gpu_seconds", "gpus_by_model")
+        for refused in never(asked, Limits(scope="user", name="alice", **{name: getattr(nothing, name)}))
+    ]
+    found = [*one_by_one, *admit((nothing, Usage()))]
+    assert {refused.code for refused in found} == set(NOTHING)
+    for reader in ("alice", "bob"):
+        said = [sentence for _refusal, sentence in wording.told(found, reader=reader)]
+        assert len(set(said)) == len(found)
+        assert not [text for text in said if re.search(r"(^|\D)0(\D|$)", text)]
+        assert [wording.wait_reason(r.as_dict(), reader=reader) for r in found] == (
+            [wording.refusal(r, reader=reader) for r in found]
+        )
+
+
+def test_of_two_limits_one_of_which_is_nothing_both_are_told_apart() -> None:
+    refused = [r for limits in (Limits(scope="user", name="alice", millicpus=0),
+                                Limits(scope="team", name="vision", millicpus=500))
+               for r in never(JobRequest(name="a", image="a", script="true", millicpus=1000), limits)]  # fmt: skip
+    assert len(wording.told(refused, reader="alice")) == 2
 
 
 def test_a_quota_in_use_names_its_numbers(language: str) -> None:

@@ -30,7 +30,7 @@ def refusal(refused: Any, *, reader: str | None = None) -> str:
     code = str(params.get("code", "?"))
     if code not in QUOTAS:
         return say(_refusals(), code, params)
-    said = say(QUOTAS, code, {**params, "whose": whose(params, reader)})
+    said = quota(code, {**params, "whose": whose(params, reader)})
     return " ".join(filter(None, [said, _nearest(params)]))
 
 
@@ -54,10 +54,12 @@ def _of_one_field(same: list[Refusal], reader: str | None) -> Iterator[tuple[Ref
     own, theirs = ([r for r in same if r.scope == scope] for scope in ("user", "team"))
     in_one_unit = same[0].field in QUANTITIES and same[0].field != "gpu_milli"
     in_one_unit = in_one_unit and not any(r.code.startswith(("BUDGET", "QUOTA_MODEL")) for r in same)
+    in_one_unit = in_one_unit and all(r.limit for r in same)
     if in_one_unit and len(own) == len(theirs) == 1:
         yield min(same, key=lambda r: r.limit), _both(own[0], theirs[0], reader)
         return
-    least = min((r.nearest for r in same if r.nearest is not None), default=None)
+    passing = [r.nearest for r in same if r.nearest is not None and all(r.limit for r in same)]
+    least = min(passing, default=None)
     for refused in same:
         shown = refused if refused.nearest == least else replace(refused, nearest=None)
         yield refused, refusal(shown, reader=reader)
@@ -215,6 +217,24 @@ QUOTAS: Table = {
     "LONGEST_LIMIT": _longest,
     "HIGHEST_PRIORITY": _highest,
 }
+
+
+# Of a limit that is 0: nothing less would pass.
+NOTHING: Table = {
+    "QUOTA_GPUS": lambda p: _("%(whose)s allows no GPUs; a job without them would pass.") % p,
+    "LARGEST_JOB": lambda p: _("%(whose)s allows no GPUs in a job; one without them would pass.") % p,
+    "QUOTA_MODEL": lambda p: _("%(whose)s allows no GPUs of model %(model)s.") % p,
+    "QUOTA_CPUS": lambda p: _("%(whose)s allows no CPUs, so no job can run.") % p,
+    "QUOTA_MEMORY": lambda p: _("%(whose)s allows no memory, so no job can run.") % p,
+    "LONGEST_LIMIT": lambda p: _("%(whose)s allows no run time, so no job can run.") % p,
+    "BUDGET_SIZE": lambda p: _("%(whose)s allows no GPU-hours; a job without GPUs would pass.") % p,
+    "QUOTA_QUEUED": lambda p: _("%(whose)s allows no waiting jobs, so none can be submitted.") % p,
+}
+
+
+def quota(code: str, params: Params) -> str:
+    """What a limit never allows, or allows no longer, as a sentence; `params` has `whose` it is."""
+    return say(NOTHING if params.get("limit") == 0 and code in NOTHING else QUOTAS, code, params)
 
 
 def _refusals() -> Table:

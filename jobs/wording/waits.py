@@ -8,7 +8,7 @@ from django.utils.translation import ngettext
 
 from jobs.wording import quantities as q
 from jobs.wording.lookup import Params, Table, say
-from jobs.wording.refusals import IN_USE, QUOTAS, whose
+from jobs.wording.refusals import IN_USE, QUOTAS, quota, whose
 
 
 def wait_reason(reason: Mapping[str, Any], *, reader: str | None = None) -> str:
@@ -20,7 +20,7 @@ def wait_reason(reason: Mapping[str, Any], *, reader: str | None = None) -> str:
     if code in IN_USE and (reason.get("asked") or 0) <= (reason.get("limit") or 0):
         return say(IN_USE, code, {**reason, "whose": whose(reason, reader)})
     if code in QUOTAS:
-        return say(QUOTAS, code, {**reason, "whose": whose(reason, reader)})
+        return quota(code, {**reason, "whose": whose(reason, reader)})
     return say(WAITS, code, {"count": 1, **reason} if code.startswith("GPU_") else reason)
 
 
