@@ -91,9 +91,8 @@ class _Streams:
         if not self._offers:
             return 0.0
         length = PART * self._sums[-1] * lot.gpus + CHOICE
-        whole = lot.whole
-        streams = self._first(int(length * STREAMS), 0 if whole else lot.free[-1])
-        return sum(_fill(lot, whole, millicpus, memory_mib, come) for come in streams if come) / STREAMS
+        streams = self._first(int(length * STREAMS), 0 if lot.whole else lot.free[-1])
+        return sum(_fill(lot, millicpus, memory_mib, come) for come in streams if come) / STREAMS
 
     def _first(self, requests: int, most: int) -> list[list[Offer]]:
         """The first so many requests of all streams together; only shares up to `most` slots, if that is not 0.
@@ -121,30 +120,25 @@ class _Streams:
             come.append(self._offers[min(bisect_left(self._sums, at), len(self._offers) - 1)])
 
 
-def _fill(lot: Lot, whole: int, millicpus: int, memory_mib: int, come: Iterable[Offer]) -> float:
+def _fill(lot: Lot, millicpus: int, memory_mib: int, come: Iterable[Offer]) -> float:
     """The worth of the requests that fit, if they come in this order; a share goes to the fullest GPU with room."""
-    kind, free = lot
-    parts, taken = list(free[: len(free) - whole]), 0.0
+    full, free, taken = lot.kind.slots, list(lot.free), 0.0
     for gpus, slots, cpus, memory, worth in come:
         if cpus > millicpus or memory > memory_mib:
             continue
         if gpus:
-            if gpus > whole:
+            if gpus > len(free) or free[-gpus] < full:
                 continue
-            whole -= gpus
+            del free[-gpus:]
         else:
-            place = bisect_left(parts, slots)
-            if place < len(parts):
-                rest = parts.pop(place) - slots
-            elif whole:
-                whole -= 1
-                rest = kind.slots - slots
-            else:
+            place = bisect_left(free, slots)
+            if place == len(free):
                 continue
+            rest = free.pop(place) - slots
             if rest:
-                insort(parts, rest)
+                insort(free, rest)
         taken += worth
-        if not whole and not parts:
+        if not free:
             break
         millicpus -= cpus
         memory_mib -= memory
