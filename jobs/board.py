@@ -54,8 +54,10 @@ def board(user: Any, *, after: int = 0, size: int = 100) -> Board:
     """The queue from place `after` + 1 on, as `user` may see it; apart from it, jobs that can't start yet."""
     order = queue_order()
     wanted = order[after : after + size]
-    held = Job.objects.filter(state=JobState.HELD).order_by("queued_at", "id")
-    later = Job.objects.filter(state=JobState.QUEUED, start_after__gt=timezone.now()).order_by("start_after", "id")
+    barred = Q(pk__in=_kept.barred, state=JobState.QUEUED)
+    held = Job.objects.filter(Q(state=JobState.HELD) | barred).order_by("queued_at", "id")
+    later = Job.objects.filter(~barred, state=JobState.QUEUED, start_after__gt=timezone.now())
+    later = later.order_by("start_after", "id")
     held_ids, later_ids = (list(found.values_list("id", flat=True)[:size]) for found in (held, later))
     jobs = in_full(Job.objects.filter(pk__in=[*wanted, *held_ids, *later_ids])).in_bulk()
     seen = set(visible_jobs(user).filter(pk__in=jobs).values_list("pk", flat=True))
@@ -93,6 +95,7 @@ class _Kept:
 
     mark: object = None
     order: tuple[int, ...] = ()
+    barred: tuple[int, ...] = ()  # queued, with images that are not allowed
     read_at = 0.0
 
 
@@ -107,7 +110,9 @@ def queue_order() -> tuple[int, ...]:
     mark = _mark()
     if mark != _kept.mark or time.monotonic() - _kept.read_at > ORDER_KEPT:
         picture = snapshot.queue(timezone.now(), cluster=Cluster.get())
-        _kept.order = tuple(job.id for job in whole(picture) if in_line(job, picture.now))
+        line = whole(picture)
+        _kept.order = tuple(job.id for job in line if in_line(job, picture.now))
+        _kept.barred = tuple(job.id for job in line if job.held_by == ("image",))
         _kept.mark, _kept.read_at = mark, time.monotonic()
     return _kept.order
 

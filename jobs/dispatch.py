@@ -24,6 +24,7 @@ from gpus.models import GPU
 from gpus.models import Node as NodeRow
 from jobs import announce, estimates, makeroom, quotas, snapshot, usage
 from jobs.control import revoke
+from jobs.images import Allowed
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Run
 from jobs.policy import Placement, Plan, Reason, Snapshot, make_plan
 from jobs.policy.view import WHOLE
@@ -140,11 +141,13 @@ def _commit(placement: Placement) -> Run | None:
 
 def _place(placement: Placement) -> Run | None:
     """Decide again under locks, by what is true now: quotas, room, GPUs, the job's own state."""
-    Cluster.objects.select_for_update().get(pk=1)  # all placing waits in line (on SQLite the transaction does that)
+    cluster = Cluster.objects.select_for_update().get(pk=1)  # all placing waits in line (SQLite: by the transaction)
     now = timezone.now()
     node = NodeRow.objects.select_for_update().get(name=placement.node)
     job = Job.objects.select_related("owner", "team").get(pk=placement.job)
     gpus = list(GPU.objects.filter(uuid__in=placement.gpu_uuids, node=node).select_related("node"))
+    if not Allowed(cluster.image_patterns)(job.image):
+        return None
     slots = _slots(job, gpus)
     if slots is None or any(why_unavailable(gpu, now) for gpu in gpus) or not _has_room(node, job):
         return None

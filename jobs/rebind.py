@@ -8,6 +8,7 @@ from django.utils import timezone
 from gpus.models import Node
 from jobs import quotas, snapshot, suppose, usage
 from jobs.control import revoke, wish
+from jobs.images import Allowed
 from jobs.models import Cluster, Job, Run
 from jobs.quotas import Refusal
 from jobs.request import Problem
@@ -90,7 +91,10 @@ def _asking(job: Job, gpus: int) -> Job:
 
 
 def _check_place(job: Job, run: Run, gpus: int, avoid: list[str]) -> None:
-    picture = snapshot.take(timezone.now(), cluster=Cluster.get())
+    cluster = Cluster.get()
+    if not Allowed(cluster.image_patterns)(job.image):
+        raise Refused(problems=[Problem(field="image", code="IMAGE_NOT_ALLOWED", params={"image": job.image})])
+    picture = snapshot.take(timezone.now(), cluster=cluster)
     placed, reasons = suppose.place_for(job, run, picture, gpus=gpus, avoid=avoid)
     if placed is None:
         raise Refused(problems=[Problem(field="gpus", code="NO_OTHER_PLACE", params={"reasons": list(reasons)})])

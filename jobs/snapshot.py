@@ -13,6 +13,7 @@ from gpus.availability import why_unavailable
 from gpus.models import GPU
 from gpus.models import Node as NodeRow
 from jobs import likely, usage
+from jobs.images import Allowed
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Run, Team
 from jobs.policy import Gpu, Node, Reason, Rules, Running, Snapshot, Waiting
 from jobs.policy.past import Like, Past
@@ -37,14 +38,14 @@ def take(now: datetime, *, cluster: Cluster, extra: Sequence[Job] = ()) -> Snaps
     """The picture now. `extra` are jobs not yet submitted, for a preview; they need `owner` and `team` set."""
     past = likely.past()
     runs = running(now, past)
-    jobs = (*waiting_jobs(past), *(waiting(job, past) for job in extra))
+    jobs = (*waiting_jobs(past, cluster), *(waiting(job, past) for job in extra))
     return _picture(now, cluster, nodes(now, runs), runs, jobs)
 
 
 def queue(now: datetime, *, cluster: Cluster) -> Snapshot:
     """The picture without the hosts: enough to know the order of the queue by."""
     past = likely.past()
-    return _picture(now, cluster, (), running(now, past), tuple(waiting_jobs(past)))
+    return _picture(now, cluster, (), running(now, past), tuple(waiting_jobs(past, cluster)))
 
 
 def _picture(
@@ -74,11 +75,14 @@ def rules(cluster: Cluster, teams: Iterable[Team]) -> Rules:
     )  # fmt: skip
 
 
-def waiting_jobs(past: Past | None = None) -> list[Waiting]:
+def waiting_jobs(past: Past, cluster: Cluster) -> list[Waiting]:
     """All jobs that wait, read by the columns that matter: there may be thousands, many times a minute."""
     rows = Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD]).order_by()
-    yields = _yields()
-    return [_waiting(row, past, yields.get(row["pk"])) for row in rows.values("pk", *_MORE, *_COLUMNS)]
+    yields, allowed = _yields(), Allowed(cluster.image_patterns)
+    return [
+        _waiting(row, past, yields.get(row["pk"]), allowed=allowed(row["image"]))
+        for row in rows.values("pk", *_MORE, *_COLUMNS)
+    ]
 
 
 def waiting(job: Job, past: Past | None = None) -> Waiting:
@@ -86,11 +90,13 @@ def waiting(job: Job, past: Past | None = None) -> Waiting:
     return _waiting({"pk": job.pk or 0, **{name: getattr(job, name) for name in (*_MORE, *_COLUMNS)}}, past)
 
 
-def _waiting(row: Mapping[str, Any], past: Past | None, yields_to: int | None = None) -> Waiting:
+def _waiting(
+    row: Mapping[str, Any], past: Past | None, yields_to: int | None = None, *, allowed: bool = True
+) -> Waiting:
     like = Like(row["owner_id"], row["image"], row["name"], row["limit_seconds"])
     return Waiting(
         id=row["pk"], user=row["owner_id"], team=row["team_id"],
-        held_by=_holders(row["held_by_user"], row["held_by_admin"]),
+        held_by=_holders(row["held_by_user"], row["held_by_admin"], not allowed),
         pinned=row["pinned"] or row["end_reason"] == EndReason.REBOUND,  # of a waiting job: how its last run ended
         avoid=frozenset(row["avoid_gpus"]), labels=frozenset(row["node_labels"]), yields_to=yields_to,
         likely_seconds=past.seconds(like) if past is not None else None, **{name: row[name] for name in _COLUMNS},
@@ -139,8 +145,8 @@ def _ends_by(run: Run, job: Job) -> datetime | None:
     return run.placed_at + timedelta(seconds=job.limit_seconds)
 
 
-def _holders(by_user: bool, by_admin: bool) -> tuple[str, ...]:
-    return tuple(who for who, holds in (("user", by_user), ("admin", by_admin)) if holds)
+def _holders(by_user: bool, by_admin: bool, by_image: bool) -> tuple[str, ...]:
+    return tuple(who for who, holds in (("user", by_user), ("admin", by_admin), ("image", by_image)) if holds)
 
 
 def nodes(now: datetime, held: Iterable[Running]) -> tuple[Node, ...]:

@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from fnmatch import fnmatchcase
 from typing import Any
 
 from django.conf import settings
@@ -12,6 +11,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from jobs import quotas, secretbox, snapshot, usage
+from jobs.images import Allowed
 from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Team
 from jobs.policy.explain import impossible
 from jobs.policy.ledger import Ledger
@@ -106,31 +106,13 @@ def _rights(request: JobRequest, owner: Any, team: Team) -> list[Problem]:
         problems.append(Problem(field="team", code="NOT_IN_TEAM", params={"team": team.name}))
     if request.limit_seconds is None and not owner.may_run_unlimited:
         problems.append(Problem(field="limit_seconds", code="NO_LIMIT_FORBIDDEN"))
-    if not image_allowed(request.image, Cluster.get().image_patterns):
+    if not Allowed(Cluster.get().image_patterns)(request.image):
         problems.append(Problem(field="image", code="IMAGE_NOT_ALLOWED", params={"image": request.image}))
     if request.mounts and owner.may_run_as_root:
         problems.append(Problem(field="mounts", code="MOUNTS_AS_ROOT"))
     if request.mounts and not set(request.mounts) <= set(allowed_mounts(team).values_list("pk", flat=True)):
         problems.append(Problem(field="mounts", code="MOUNT_NOT_ALLOWED"))
     return problems
-
-
-def image_allowed(image: str, patterns: str) -> bool:
-    """Whether an admin's list (one shell pattern a line; empty allows all) has the image, by its full name."""
-    lines = [line.strip() for line in patterns.splitlines() if line.strip()]
-    full = full_image_name(image)
-    return not lines or any(fnmatchcase(full, full_image_name(line)) for line in lines)
-
-
-def full_image_name(image: str) -> str:
-    """The name as the engine reads it: Docker Hub's `library/` and host, and the tag, are implied."""
-    first, slash, _rest = image.partition("/")
-    if not slash:
-        image = f"docker.io/library/{image}"
-    elif not ("." in first or ":" in first or first in ("localhost", "*")):
-        image = f"docker.io/{image}"
-    last = image.rpartition("/")[2]
-    return image if ":" in last or "@" in last or last.endswith("*") else f"{image}:latest"
 
 
 def allowed_mounts(team: Team) -> Any:

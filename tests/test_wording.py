@@ -22,6 +22,7 @@ WAIT_PARAMS = {
     "PAUSED": {"reason": "new disks"},
     "HELD_BY_USER": {},
     "HELD_BY_ADMIN": {},
+    "HELD_BY_IMAGE": {},
     "START_AFTER": {"at": "2026-11-30T20:00:00+00:00"},
     "NOT_LOOKED_AT": {},
     "NO_NODE": {},

@@ -170,7 +170,10 @@ class Cluster(models.Model):
     image_patterns = models.TextField(
         _("allowed images"),
         blank=True,
-        help_text=_("One pattern a line, such as docker.io/library/* . Empty: every image."),
+        help_text=_(
+            "One pattern a line, such as docker.io/library/* . Empty: every image. "
+            "Running jobs go on; a waiting job with another image does not start, and its owner is told why."
+        ),
     )
     half_life_days = models.PositiveSmallIntegerField(
         _("half-life of usage (days)"), default=7, help_text=_("After this, GPU-hours count half in the fair share.")

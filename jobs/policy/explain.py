@@ -20,6 +20,7 @@ NEVER = frozenset({
     "TOO_LARGE_GPUS", "TOO_LARGE_CPUS", "TOO_LARGE_MEMORY", "TOO_LARGE_TOGETHER",
 })  # fmt: skip
 
+_BARRED = frozenset({"HELD_BY_IMAGE"})
 _ABOVE_A_LIMIT = frozenset({"LARGEST_JOB", "LONGEST_LIMIT", "HIGHEST_PRIORITY", "BUDGET_SIZE"})
 _LIMITS_IN_USE = frozenset({"QUOTA_GPUS", "QUOTA_MODEL", "QUOTA_CPUS", "QUOTA_MEMORY"})
 _COUNTS = frozenset({"QUOTA_RUNNING", "QUOTA_INTERACTIVE"})
@@ -27,11 +28,11 @@ _MOST_SICK = 5  # hosts that are named for their sick GPUs
 
 
 def is_final(reason: Reason) -> bool:
-    """Whether no waiting lifts this: the hardware there is, or a limit as it is now, can never give what is asked."""
+    """Whether no waiting lifts this: the hardware there is, or a limit or rule as it is now, never allows it."""
     code = reason["code"]
     if code in _LIMITS_IN_USE:
         return (reason.get("asked") or 0) > (reason.get("limit") or 0)
-    return code in NEVER | _ABOVE_A_LIMIT or (code in _COUNTS and reason.get("limit") == 0)
+    return code in NEVER | _ABOVE_A_LIMIT | _BARRED or (code in _COUNTS and reason.get("limit") == 0)
 
 
 def impossible(job: Waiting, ledgers: Sequence[Ledger]) -> list[Reason]:

@@ -29,6 +29,8 @@ def way_out(reason: Mapping[str, Any]) -> str:
     code = str(reason.get("code", ""))
     if code == "NO_GPU_MODEL":
         return _("Cancel it and submit it again with a GPU model that is there, or with any.")
+    if code == "HELD_BY_IMAGE":
+        return _("Cancel it and submit it again with an image that is allowed, or ask an administrator to allow it.")
     if code in QUOTAS:
         return _("Cancel it and submit it again asking for less, or ask an administrator to raise the limit.")
     return _("Cancel it and submit it again asking for less, or ask an administrator for a host that has as much.")
@@ -171,6 +173,7 @@ WAITS: Table = {
     "PAUSED": _paused,
     "HELD_BY_USER": lambda p: _("On hold: it waits until it is released."),
     "HELD_BY_ADMIN": lambda p: _("An administrator has put it on hold, and only an administrator can release it."),
+    "HELD_BY_IMAGE": lambda p: _("Its image is no longer among those that an administrator allows."),
     "START_AFTER": lambda p: _("It starts not before %(at)s, as asked.") % {"at": q.clock_time(p["at"])},
     "NOT_LOOKED_AT": lambda p: _("Just submitted: the scheduler looks at it within seconds."),
     "NO_NODE": lambda p: _("No host has joined yet; an administrator has to start one."),
