@@ -7,6 +7,7 @@ import { serverNow, setServerTime } from "./times.js";
 import { word } from "./words.js";
 
 const LINE_SECONDS = 300;
+const GAP = 10; // seconds
 const POLL = 3000;
 const first = JSON.parse(document.getElementById("gpus-data").textContent);
 const nodes = new Map(); // name → {at, gpus: Map(uuid → gpu)}
@@ -106,20 +107,27 @@ function fillProcesses(tile, gpu) {
 function spark(uuid) {
   const tile = byId(uuid);
   if (!tile) return;
-  const samples = lines.get(uuid) ?? [];
+  const pieces = read(lines.get(uuid) ?? []);
+  const drawn = pieces.map((points) => points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L"));
+  tile.querySelector(".spark-line").setAttribute("d", drawn.map((piece) => `M${piece}`).join(""));
+  const closed = drawn.map((piece, i) => `M${piece}L${pieces[i].at(-1)[0].toFixed(1)} 40L${pieces[i][0][0].toFixed(1)} 40Z`);
+  tile.querySelector(".spark-fill").setAttribute("d", closed.join(""));
+}
+
+/** The points of a line, 150 by 40, in pieces: none goes through what was not read. */
+function read(samples) {
   const end = samples.at(-1)?.[0] ?? 0;
-  let line = "";
-  let lastX = null;
-  let firstX = null;
+  const pieces = [];
+  let before = -Infinity;
   for (const [at, value] of samples) {
     const x = 150 - ((end - at) * 150) / LINE_SECONDS;
-    if (x < 0 || value === null || value === undefined) { if (value === null) lastX = null; continue; }
-    firstX ??= x;
-    line += `${lastX === null ? "M" : "L"}${x.toFixed(1)} ${(38.5 - value * 0.37).toFixed(1)}`;
-    lastX = x;
+    if (value === null || value === undefined) before = -Infinity;
+    if (x < 0 || value === null || value === undefined) continue;
+    if (at - before > GAP) pieces.push([]);
+    pieces.at(-1).push([x, 38.5 - value * 0.37]);
+    before = at;
   }
-  tile.querySelector(".spark-line").setAttribute("d", line);
-  tile.querySelector(".spark-fill").setAttribute("d", line && firstX !== null ? `${line.replaceAll("M", "L").replace("L", "M")}L150 40L${firstX.toFixed(1)} 40Z` : "");
+  return pieces;
 }
 
 function take(reading, live) {

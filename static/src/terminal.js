@@ -8,6 +8,7 @@ import { Terminal } from "@xterm/xterm";
 export const MOST_LINES = 30000;
 const WIDE = 500; // columns at first when long lines are not wrapped
 const WIDEST = 4096; // columns that the longest line may have then
+const SLACK = 1.01; // glyphs are up to a hundredth wider than the columns that xterm.js reckons with
 const CELLS = MOST_LINES * WIDE; // what is kept at most, of 12 bytes each: more columns leave fewer lines
 const ALLOWED_CSI = new Set([..."mABCDEFGKP@X"]);
 const CSI_FINALS = Array.from({ length: 0x7e - 0x40 + 1 }, (_, i) => String.fromCharCode(0x40 + i));
@@ -116,7 +117,8 @@ export class LogTerminal {
   #widen() {
     if (this.#wraps) return false;
     const { length } = this.term.buffer.active;
-    const wide = Math.min(this.#longest(), WIDEST, Math.max(WIDE, Math.floor(CELLS / length)));
+    const room = Math.ceil(this.#longest() * SLACK);
+    const wide = Math.min(room, WIDEST, Math.max(WIDE, Math.floor(CELLS / length)));
     this.#measured?.dispose();
     this.#measured = wide > this.#wide ? null : this.term.registerMarker(0); // none: lines are about to move
     if (wide <= this.#wide) return false;
