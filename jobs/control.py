@@ -73,32 +73,34 @@ def wish(
     return True
 
 
-def hold(job: Job, actor: Any) -> bool:
-    """Keep a waiting job from starting: QUEUED → HELD. A user's and an admin's hold are two."""
+def hold(job: Job, actor: Any, *, why: str = "") -> bool:
+    """Keep a waiting job from starting: QUEUED → HELD. A user's and an admin's hold are two; the journal has `why`."""
     field = _field_of_hold(job, actor)
+    told: dict[str, Any] = {"by": field.removeprefix("held_by_"), **({"why": why} if why else {})}
     with transaction.atomic():
         if Job.objects.filter(pk=job.pk, state=JobState.HELD, **{field: False}).update(**{field: True}):
-            job.note("HELD", actor=actor, by=field.removeprefix("held_by_"))
+            job.note("HELD", actor=actor, **told)
             return True
         return job.advance(
-            JobState.QUEUED, JobState.HELD, actor=actor, event="HELD", params={"by": field.removeprefix("held_by_")},
+            JobState.QUEUED, JobState.HELD, actor=actor, event="HELD", params=told,
             wait_reasons=[{"code": field.upper()}], blocked_since=None, **_columns(field, True),
         )  # fmt: skip
 
 
-def release(job: Job, actor: Any) -> bool:
+def release(job: Job, actor: Any, *, why: str = "") -> bool:
     """Lift one's own hold; the job is QUEUED again, at its old place, once nobody holds it."""
     field = _field_of_hold(job, actor)
+    told: dict[str, Any] = {"by": field.removeprefix("held_by_"), **({"why": why} if why else {})}
     other = "held_by_admin" if field == "held_by_user" else "held_by_user"
     with transaction.atomic():
         moved = Job.objects.filter(pk=job.pk, **{field: True, other: False}).exists() and job.advance(
-            JobState.HELD, JobState.QUEUED, actor=actor, event="RELEASED",
+            JobState.HELD, JobState.QUEUED, actor=actor, event="RELEASED", params=told,
             wait_reasons=[{"code": "NOT_LOOKED_AT"}], **_columns(field, False),
         )  # fmt: skip
         if not moved:
             lifted = Job.objects.filter(pk=job.pk, state=JobState.HELD, **{field: True}).update(**{field: False})
             if lifted:
-                job.note("RELEASED", actor=actor, by=field.removeprefix("held_by_"))
+                job.note("RELEASED", actor=actor, **told)
             return bool(lifted)
         transaction.on_commit(wake_scheduler, robust=True)
     return True

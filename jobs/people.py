@@ -8,27 +8,53 @@ from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 
 from jobs import control
-from jobs.models import Job, Membership
-from jobs.states import JobState
+from jobs.models import Job, JobEvent, Membership
+from jobs.states import LIVE, JobState
 from portal import live
 from portal.models import User
+
+DEACTIVATED = "DEACTIVATED"  # why a job was held, or released: the owner's account
 
 
 @receiver(post_save, sender=User)
 def user_saved(instance: User, created: bool, update_fields: Any = None, **_signal: Any) -> None:
-    """Rights may have changed: open pages look again. A deactivated person's tokens go, and what waits is held."""
+    """Rights may have changed: open pages look again. A deactivated person's tokens go, and what waits is held.
+
+    Of somebody active, what a deactivation held is released.
+    """
     if created or (update_fields and set(update_fields) <= {"last_login", "language"}):
         return
     if not instance.is_active:
         deactivated(instance)
+    else:
+        reactivated(instance)
     look_again(instance.pk)
 
 
 def deactivated(user: User) -> None:
-    """Revoke the tokens and hold the waiting jobs, for an admin to release. Running ones and all history stay."""
+    """Revoke the tokens and hold the waiting jobs until the account is active again. Running ones and history stay."""
     user.api_tokens.all().delete()
     for job in Job.objects.filter(owner=user, state__in=[JobState.QUEUED, JobState.HELD], held_by_admin=False):
-        control.hold(job, None)
+        control.hold(job, None, why=DEACTIVATED)
+
+
+def reactivated(user: User) -> None:
+    """Release what the deactivation held, and nothing that an admin held for another reason."""
+    for job in held_with_account(user):
+        control.release(job, None, why=DEACTIVATED)
+
+
+def held_with_account(user: User) -> list[Job]:
+    """The jobs that wait because this person was deactivated: their last hold by an admin was for that."""
+    held = Job.objects.filter(owner=user, state=JobState.HELD, held_by_admin=True).order_by("pk")
+    events = JobEvent.objects.filter(job__in=held, kind="HELD", params__by="admin").order_by("pk")
+    last = {event.job_id: event.params.get("why") for event in events}
+    return [job for job in held if last.get(job.pk) == DEACTIVATED]
+
+
+def running(user: User) -> list[Job]:
+    """The jobs that hold something of a host just now."""
+    return list(Job.objects.filter(owner=user, state__in=LIVE).order_by("pk"))
 
 
 @receiver([post_save, post_delete], sender=Membership)

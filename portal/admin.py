@@ -1,13 +1,20 @@
 """People for admins. Logging in to the admin pages is logging in to the portal, with the same limits on guessing."""
 
+from typing import Any
+
 from allauth.account.decorators import secure_admin_login
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
 from django.http import HttpRequest
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from jobs import people
+from jobs.models import Job
 from portal.models import ApiToken, User
+
+MOST_NAMED = 20  # jobs that a message names
 
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
 admin.site.site_header = admin.site.site_title = "Dockyard"
@@ -24,9 +31,51 @@ class UserAdmin(DjangoUserAdmin):  # type: ignore[type-arg]
     )
     filter_horizontal = ("user_permissions",)
 
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        """Who deactivates or reactivates somebody is told what that does to the person's jobs."""
+        turned = change and "is_active" in form.changed_data
+        held = people.held_with_account(obj) if turned and obj.is_active else []
+        super().save_model(request, obj, form, change)
+        if turned:
+            said = _released(held) if obj.is_active else _left(obj)
+            self.message_user(request, said, messages.WARNING)
+
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         """History names its people: deactivate them instead."""
         return False
+
+
+def _left(user: User) -> str:
+    """What becomes of the jobs of somebody who was deactivated."""
+    held, running = people.held_with_account(user), people.running(user)
+    said = [gettext("Their tokens are revoked.")]
+    if running:
+        text = ngettext("%(n)d job runs on: %(jobs)s.", "%(n)d jobs run on: %(jobs)s.", len(running))
+        said.append(text % _named(running))
+    if held:
+        text = ngettext(
+            "%(n)d waiting job is on hold until the account is active again: %(jobs)s.",
+            "%(n)d waiting jobs are on hold until the account is active again: %(jobs)s.",
+            len(held),
+        )
+        said.append(text % _named(held))
+    return " ".join(said if held or running else [*said, gettext("They have no jobs that run or wait.")])
+
+
+def _released(held: list[Job]) -> str:
+    if not held:
+        return gettext("No job was on hold for the account.")
+    text = ngettext(
+        "%(n)d job that was on hold with the account waits for its start again: %(jobs)s.",
+        "%(n)d jobs that were on hold with the account wait for their start again: %(jobs)s.",
+        len(held),
+    )
+    return text % _named(held)
+
+
+def _named(jobs: list[Job]) -> dict[str, Any]:
+    numbers = ", ".join(f"#{job.pk}" for job in jobs[:MOST_NAMED])
+    return {"n": len(jobs), "jobs": numbers if len(jobs) <= MOST_NAMED else f"{numbers}, …"}
 
 
 @admin.register(ApiToken)

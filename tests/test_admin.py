@@ -11,8 +11,8 @@ from django.urls import reverse
 from django_rq.urls import urlpatterns
 
 from gpus.models import GPU, Node
-from jobs import secretbox
-from jobs.models import Cluster, Membership, Mount, Quota, RegistryLogin, Team
+from jobs import control, secretbox, wording
+from jobs.models import Cluster, Job, Membership, Mount, Quota, RegistryLogin, Team
 from jobs.states import JobState
 from portal.models import ApiToken, User
 from tests import factories
@@ -73,6 +73,54 @@ def test_people_are_deactivated_and_never_deleted(admin: Client, alice: User) ->
     job.refresh_from_db()
     assert job.state == JobState.HELD
     assert job.held_by_admin
+
+
+def turn(admin: Client, user: User, active: bool) -> str:
+    """Deactivate or reactivate somebody on the admin page; the message that follows."""
+    sent = {"username": user.username, "date_joined_0": "2026-01-01", "date_joined_1": "00:00"}
+    answer = admin.post(
+        url("portal_user", "change", user.pk), sent | ({"is_active": "on"} if active else {}), follow=True
+    )
+    return " ".join(str(message) for message in answer.context["messages"])
+
+
+def test_an_admin_is_told_what_a_deactivation_does_and_a_reactivation_undoes_just_that(
+    admin: Client, alice: User, root_admin: User
+) -> None:
+    running, waiting, own_hold, others_hold = (factories.make_job(alice) for _number in range(4))
+    factories.make_run(running, factories.make_node("alpha"))
+    control.hold(own_hold, alice)
+    control.hold(others_hold, root_admin)
+    said = turn(admin, alice, active=False)
+    assert f"1 job runs on: #{running.pk}." in said
+    assert f"2 waiting jobs are on hold until the account is active again: #{waiting.pk}, #{own_hold.pk}." in said
+    said = turn(admin, alice, active=True)
+    assert (
+        f"2 jobs that were on hold with the account wait for their start again: #{waiting.pk}, #{own_hold.pk}." in said
+    )
+    states = {job.pk: (job.state, job.held_by_user, job.held_by_admin) for job in Job.objects.all()}
+    assert states[waiting.pk] == (JobState.QUEUED, False, False)
+    assert states[own_hold.pk] == (JobState.HELD, True, False)
+    assert states[others_hold.pk] == (JobState.HELD, False, True)
+    assert [wording.event_sentence(event) for event in waiting.events.order_by("pk")] == [
+        "Put on hold, as its owner's account was deactivated", "Released, as its owner's account is active again",
+    ]  # fmt: skip
+
+
+def test_what_an_admin_released_and_held_anew_stays_held(admin: Client, alice: User, root_admin: User) -> None:
+    job = factories.make_job(alice)
+    turn(admin, alice, active=False)
+    assert control.release(Job.objects.get(pk=job.pk), root_admin)
+    assert control.hold(Job.objects.get(pk=job.pk), root_admin)
+    assert "No job was on hold for the account." in turn(admin, alice, active=True)
+    assert Job.objects.get(pk=job.pk).state == JobState.HELD
+
+
+def test_other_changes_of_an_account_touch_no_job(admin: Client, alice: User, root_admin: User) -> None:
+    job = factories.make_job(alice)
+    control.hold(job, root_admin)
+    assert "hold" not in turn(admin, alice, active=True)
+    assert Job.objects.get(pk=job.pk).state == JobState.HELD
 
 
 def management(prefix: str, total: int = 0) -> dict[str, int]:
