@@ -9,6 +9,7 @@ from typing import Any
 import hypothesis
 import pytest
 from django.conf import settings as django_settings
+from django.utils import translation
 
 from jobs.models import Team
 from portal.models import User
@@ -57,6 +58,13 @@ def redis_server() -> Iterator[redis_rig.RedisServer]:
     port = int(django_settings.REDIS_URL.rpartition(":")[2].partition("/")[0])
     with redis_rig.running_redis(port=port) as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def _own_language() -> Iterator[None]:
+    """A page in another language leaves that language behind in the thread that made it."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture(autouse=True)
