@@ -112,6 +112,12 @@ def _time_limit(p: Params) -> str:
     return _("It was stopped at its time limit of %(limit)s.") % {"limit": q.duration(p["limit_seconds"])}
 
 
+def _killed_externally(p: Params) -> str:
+    if p["exit_code"] is None:
+        return _("Its container was removed from %(node)s, and its exit code is lost with it.") % p
+    return _("Its container was stopped on %(node)s by somebody outside Dockyard.") % p
+
+
 def _stopped(p: Params) -> str:
     return _("Cancelled by %(who)s.") % p if p["who"] else _("Cancelled by its owner.")
 
@@ -167,7 +173,7 @@ ENDS: Table = {
     EndReason.GPU_START_FAILED: lambda p: _("%(node)s could not hand its GPU to the container.") % p,
     EndReason.DISK_FULL: lambda p: _("The disk of %(node)s was full.") % p,
     EndReason.LOG_LIMIT: lambda p: _("It was stopped because its log grew beyond the limit."),
-    EndReason.KILLED_EXTERNALLY: lambda p: _("Its container was stopped on %(node)s by somebody outside Dockyard.") % p,
+    EndReason.KILLED_EXTERNALLY: _killed_externally,
     EndReason.HOST_DAEMON_RESTART: lambda p: _("It ended because the Docker engine of %(node)s was restarted.") % p,
     EndReason.HOST_REBOOT: lambda p: _("It ended because %(node)s was rebooted.") % p,
     EndReason.HOST_LOST: lambda p: _("%(node)s never came back, and an administrator gave the job up.") % p,
