@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from gpus.models import Node
 from gpus.sample import run_sampler
-from jobs import claims, containers, firewall
+from jobs import claims, containers, firewall, hints
 from jobs import finish as finishing
 from jobs.follow import Follower
 from jobs.pull import Pulls
@@ -27,6 +27,7 @@ from jobs.stop import end_grace, enforce_time_limits, kill, stop
 from jobs.watch import watch_gpus, watch_logs, watch_memory
 
 log = logging.getLogger(__name__)
+IMAGES_PERIOD = 600.0  # seconds
 
 VERSION = "0.1.0"
 WATCH_PERIOD = 2.0
@@ -99,6 +100,7 @@ class Agent:
     def _look_at_engine(self) -> None:
         while not self.stopping.wait(settings.NODE_HEARTBEAT):
             guarded("a look at the engine", look_at_engine)
+            self._step("a look at the images", IMAGES_PERIOD, lambda: hints.remember(containers.images()))
 
     def _reconcile(self) -> None:
         while not self.stopping.is_set():

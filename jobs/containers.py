@@ -253,6 +253,14 @@ def image(reference: str) -> Image | None:
     )  # fmt: skip
 
 
+def images() -> list[str]:
+    """The names of the images on this host, the newest first."""
+    with _Door() as client:
+        rows = client.images()
+    rows.sort(key=lambda row: row.get("Created") or 0, reverse=True)
+    return [name for row in rows for name in row.get("RepoTags") or () if not name.startswith("<none>")]
+
+
 def pull(reference: str, login: dict[str, str] | None, progress: Callable[[int, int], None]) -> None:
     """Bring an image here, telling `progress(done_bytes, total_bytes)` on the way. Waits as long as it takes.
 

@@ -161,6 +161,7 @@ class JobForm(MoreFields):
             self.fields[name].widget.attrs["class"] += " mono"
         for name in ("image", "entrypoint", "arguments", "name"):
             self.fields[name].widget.attrs.update(autocomplete="off", spellcheck="false", autocapitalize="off")
+        self.fields["image"].widget.attrs["list"] = "image-hints"
         self.fields["gpu_memory"].widget.attrs["placeholder"] = _("any")
         self.fields["shm"].widget.attrs["placeholder"] = _("half of the memory")
 

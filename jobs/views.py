@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import HttpResponseClientRedirect
 
-from jobs import formhelp, paging, wording
+from jobs import formhelp, hints, paging, wording
 from jobs.access import get_job, visible_jobs
 from jobs.board import in_full, places
 from jobs.dashboard import dashboard_of
@@ -102,6 +102,7 @@ def _submitted(form: JobForm) -> Job | None:
 def _form_context(form: JobForm, *, look: bool) -> dict[str, Any]:
     return {
         "form": form, "beside": formhelp.beside(form.user, form.limits), "presets": formhelp.presets(form.limits),
+        "image_hints": hints.images(form.user),
         "more_open": form.has_more(),
         "no_team": not form.fields["team"].queryset.exists(),  # type: ignore[attr-defined]
         "taken": " ".join(map(str, taken_in(form.user))),

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from django.test import override_settings
 
+from jobs import containers, wording
 from jobs.models import Mount
 from jobs.states import EndReason
-from tests.rigs.engine import WITH_ENTRYPOINT
+from tests.rigs.engine import BUSYBOX, WITH_ENTRYPOINT
 from tests.way.lab import Lab
 
 
@@ -120,6 +122,7 @@ def test_a_mount_that_leads_elsewhere_is_refused_at_the_start(lab: Lab, mountabl
         ({"image": "nope.invalid/none:1"}, {"IMAGE_NOT_FOUND", "PULL_FAILED"}, None),
         ({"command_kind": "image", "entrypoint": ("/bin/doesnotexist",)}, {"COMMAND_NOT_FOUND"}, 127),
         ({"command_kind": "image", "entrypoint": ("/etc/passwd",)}, {"COMMAND_NOT_EXECUTABLE"}, 126),
+        ({"command_kind": "image"}, {"COMMAND_NOT_FOUND"}, None),
     ],
 )
 def test_a_start_that_fails_says_why_and_frees_everything(
@@ -150,3 +153,19 @@ def test_a_job_reaches_neither_the_host_nor_its_neighbours(lab: Lab) -> None:
     assert log.count(b"no ") == 4
     lab.cancel(neighbour)
     lab.end(neighbour)
+
+
+def test_a_misspelt_command_is_named(lab: Lab) -> None:
+    job = lab.end(lab.submit("echo begun\npyhton train.py\n"))
+    assert (job.end_reason, job.exit_code) == ("COMMAND_NOT_FOUND", 127)
+    assert wording.end_sentence(job, lab.run(job)) == "The shell did not find the command pyhton."
+
+
+def test_an_image_without_a_command_of_its_own_is_said_so(lab: Lab) -> None:
+    job = lab.end(lab.submit("true", command_kind="image"))
+    assert wording.end_sentence(job, lab.run(job)) == "The image has no command of its own: give one."
+
+
+def test_the_images_of_the_host_are_told(lab: Lab) -> None:
+    with override_settings(DOCKER_HOST=lab.engine.url):
+        assert {BUSYBOX, WITH_ENTRYPOINT} <= set(containers.images())
