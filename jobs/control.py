@@ -83,7 +83,7 @@ def hold(job: Job, actor: Any, *, why: str = "") -> bool:
             return True
         return job.advance(
             JobState.QUEUED, JobState.HELD, actor=actor, event="HELD", params=told,
-            wait_reasons=[{"code": field.upper()}], blocked_since=None, **_columns(field, True),
+            wait_reasons=[{"code": field.upper()}], blocked_since=None, **_held(field),
         )  # fmt: skip
 
 
@@ -95,10 +95,10 @@ def release(job: Job, actor: Any, *, why: str = "") -> bool:
     with transaction.atomic():
         moved = Job.objects.filter(pk=job.pk, **{field: True, other: False}).exists() and job.advance(
             JobState.HELD, JobState.QUEUED, actor=actor, event="RELEASED", params=told,
-            wait_reasons=[{"code": "NOT_LOOKED_AT"}], **_columns(field, False),
+            wait_reasons=[{"code": "NOT_LOOKED_AT"}], **_released(field),
         )  # fmt: skip
         if not moved:
-            lifted = Job.objects.filter(pk=job.pk, state=JobState.HELD, **{field: True}).update(**{field: False})
+            lifted = Job.objects.filter(pk=job.pk, state=JobState.HELD, **{field: True}).update(**_released(field))
             if lifted:
                 job.note("RELEASED", actor=actor, **told)
             return bool(lifted)
@@ -106,8 +106,12 @@ def release(job: Job, actor: Any, *, why: str = "") -> bool:
     return True
 
 
-def _columns(field: str, value: bool) -> dict[str, Any]:
-    return {field: value}
+def _held(field: str) -> dict[str, Any]:
+    return {field: True}
+
+
+def _released(field: str) -> dict[str, Any]:
+    return {field: False, **({"released_at": timezone.now()} if field == "held_by_user" else {})}
 
 
 def _field_of_hold(job: Job, actor: Any) -> str:

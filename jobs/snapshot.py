@@ -25,7 +25,7 @@ SICK_DRIVER = frozenset({"driver_mismatch", "hung", "error"})
 # What job and `Waiting` name alike.
 _COLUMNS = (
     "priority", "queued_at", "gpus", "gpu_model", "gpu_memory_mib", "gpu_milli", "gpu_profile", "least_gpus",
-    "millicpus", "memory_mib", "limit_seconds", "start_after", "blocked_since", "interactive",
+    "millicpus", "memory_mib", "limit_seconds", "start_after", "released_at", "blocked_since", "interactive",
 )  # fmt: skip
 # What it makes the rest of: see `_waiting`.
 _MORE = (

@@ -103,6 +103,11 @@ def test_waiting_lifts_a_class(waited: float, rules: Rules, expected: int, why: 
     assert effective_class(job(1, queued_at=NOW - timedelta(hours=waited)), NOW, rules) == expected, why
 
 
+def test_a_job_is_not_lifted_for_the_time_that_its_owner_held_it() -> None:
+    held = job(1, queued_at=NOW - timedelta(days=9), released_at=NOW - timedelta(hours=25))
+    assert effective_class(held, NOW, Rules(lift_after=24 * HOUR)) == 2
+
+
 def test_a_job_that_may_not_start_yet_is_not_lifted_meanwhile() -> None:
     old = job(1, queued_at=NOW - timedelta(days=9), start_after=NOW - timedelta(hours=1))
     assert effective_class(old, NOW, Rules(lift_after=24 * HOUR)) == 1

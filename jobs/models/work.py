@@ -66,6 +66,7 @@ class Job(models.Model):
     secrets_encrypted = models.JSONField(default=dict, blank=True)  # {name: Fernet token}
     mounts = models.ManyToManyField(Mount, blank=True, related_name="jobs")
     start_after = models.DateTimeField(null=True, blank=True)
+    released_at = models.DateTimeField(null=True, editable=False)  # from its owner's own hold: lifts count from there
     cloned_from = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, blank=True, related_name="clones")
 
     state = models.CharField(max_length=12, default=JobState.QUEUED)

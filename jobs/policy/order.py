@@ -25,11 +25,13 @@ def in_order(snapshot: Snapshot) -> list[Waiting]:
 def effective_class(job: Waiting, now: datetime, rules: Rules) -> int:
     """The priority, one class up for each `lift_after` that the job has waited since it might start.
 
+    What its owner held it for does not count, else a hold would be a way to jump the queue.
+
     So the wait is bounded: no stream of new jobs stays ahead for ever. Nothing caps the class.
     """
     if not rules.lift_after:
         return job.priority
-    since = max(job.queued_at, job.start_after or job.queued_at)
+    since = max(job.queued_at, job.start_after or job.queued_at, job.released_at or job.queued_at)
     return job.priority + max(int((now - since).total_seconds() // rules.lift_after), 0)
 
 
