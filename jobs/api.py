@@ -344,7 +344,7 @@ def queue(
 
 def _entry(entry: Entry, user: Any) -> dict[str, Any]:
     job = entry.job
-    seen = {"name": job.name, "image": job.image, "reasons": _reasons(job.wait_reasons, user)}
+    seen = {"name": job.name, "image": job.image}
     return {
         "id": job.pk, "place": entry.place, "state": job.state, "owner": job.owner.username, "team": job.team.name,
         "mine": entry.mine, "gpus": job.gpus, "gpu_model": job.gpu_model,
@@ -352,7 +352,8 @@ def _entry(entry: Entry, user: Any) -> dict[str, Any]:
         "memory_mib": job.memory_mib, "limit_seconds": job.limit_seconds,
         "priority": Priority(job.priority).name.lower(), "queued_at": iso(job.queued_at),
         "start_after": iso(job.start_after), "pinned": job.pinned, "earliest": iso(job.expected_earliest),
-        "latest": iso(job.expected_latest), **(seen if entry.visible else dict.fromkeys(seen)),
+        "latest": iso(job.expected_latest), "reasons": _reasons(job.wait_reasons, user),
+        **(seen if entry.visible else dict.fromkeys(seen)),
     }  # fmt: skip
 
 

@@ -166,7 +166,7 @@ class PreviewOut(Schema):
 
 
 class QueueEntry(Schema):
-    """A waiting job. Name, image and reasons are null for those who may not see the job itself."""
+    """A waiting job. Name and image are null for those who may not see the job itself."""
 
     id: int
     place: int | None
@@ -176,7 +176,7 @@ class QueueEntry(Schema):
     mine: bool
     name: str | None
     image: str | None
-    reasons: list[Reason] | None
+    reasons: list[Reason]
     gpus: int
     gpu_model: str
     cpus: float

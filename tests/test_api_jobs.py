@@ -112,9 +112,8 @@ def test_the_queue_hides_what_strangers_may_not_know(alice: User, charlie: User)
     found = Api(charlie).get("/queue").json()
     assert [(entry["id"], entry["place"]) for entry in found["queued"]] == [(secret.pk, 1), (own.pk, 2)]
     hidden, shown = found["queued"]
-    assert (hidden["owner"], hidden["gpus"], hidden["name"], hidden["image"], hidden["reasons"]) == (
-        "alice", 1, None, None, None,
-    )  # fmt: skip
+    assert (hidden["owner"], hidden["gpus"], hidden["name"], hidden["image"]) == ("alice", 1, None, None)
+    assert [reason["code"] for reason in hidden["reasons"]] == ["PAUSED"], "as the queue's page tells everybody"
     assert (shown["name"], shown["mine"]) == (own.name, True)
     assert "secret plan" not in json.dumps(found)
 

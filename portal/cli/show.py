@@ -227,7 +227,7 @@ def queue(found: Json) -> None:
     made = Listing(">" + _("PLACE"), _("ID"), "~" + _("NAME"), _("OWNER"), _("TEAM"), ">" + _("GPUS"), _("PRIORITY"),
                  ">" + _("WAITED"), "~" + _("REASON"))  # fmt: skip
     for entry in [*found["queued"], *found["later"], *found["held"]]:
-        reasons = entry["reasons"] or []
+        reasons = entry["reasons"]
         place = str(entry["place"] or (_("held") if entry["state"] == "HELD" else _("later")))
         made.row(
             place, Text(f"#{entry['id']}", style="bold" if entry["mine"] else ""), plain(entry["name"] or "—"),
