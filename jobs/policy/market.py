@@ -4,19 +4,20 @@ As many requests as would fill all that is free, drawn from the demand, are spre
 take them. Those with a choice leave the crowded ones, until all are as even as can be.
 """
 
+import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate
 
 from jobs.policy.ledger import least, shares
 from jobs.policy.rooms import Kind, Lot, Room
 from jobs.policy.view import WHOLE, Waiting
 
 Cell = tuple[frozenset[str], Kind]  # GPUs of one kind on nodes with the same labels
-_Demand = tuple[Waiting, float, dict[Cell, float]]  # a request, how many come, and the GPUs that could take it
 ROUNDS = 8
+URGENT = 10.0  # at most
 MOST = 3.0  # GPUs asked for a GPU that could take them, at most: more change nothing
 
 
@@ -27,7 +28,7 @@ class Ask:
     job: Waiting
     gpus: float
     rate: float  # how many come to each GPU of the cell
-    urgency: float  # GPUs asked for, by it and all larger ones, for each that could take it, where that is least
+    urgency: float  # how little choice it has: by how crowded its kinds are, and how few of their free GPUs would do
 
 
 class Market:
@@ -39,45 +40,39 @@ class Market:
         asked = sum(gpus_of(job) * count for job, count in demand)
         scale = sum(self._free.values()) / asked if asked else 0.0
         found = [(job, count * scale, places.usable(job)) for job, count in demand]
-        self._demand = sorted((one for one in found if one[2]), key=lambda one: -gpus_of(one[0]))
+        self._demand = [(job, count, usable) for job, count, usable in found if usable]
         self._price = dict.fromkeys(self._free, 1.0)
         for _ in range(ROUNDS):
             for cell, load in self._loads().items():
                 self._price[cell] *= max(load, 0.1) ** 0.5
-        self._urgencies = list(self._urgent())
+        self._load = self._loads()
 
     def _loads(self) -> dict[Cell, float]:
         """GPUs asked for each free one of a cell, at the present prices."""
         asked: dict[Cell, float] = defaultdict(float)
-        for one in self._demand:
-            self._ask(one, asked)
+        for job, count, usable in self._demand:
+            part = gpus_of(job) * self._rate(count, usable)
+            for cell, here in usable.items():
+                asked[cell] += part * here / self._price[cell]
         return {cell: asked[cell] / free for cell, free in self._free.items()}
-
-    def _ask(self, one: _Demand, asked: dict[Cell, float]) -> None:
-        job, count, usable = one
-        part = gpus_of(job) * self._rate(count, usable)
-        for cell, here in usable.items():
-            asked[cell] += part * here / self._price[cell]
 
     def _rate(self, count: float, usable: dict[Cell, float]) -> float:
         """How many come to a GPU that could take them, where the price is 1; half of them, where it is 2."""
         return count / sum(here / self._price[cell] for cell, here in usable.items())
 
-    def _urgent(self) -> Iterator[float]:
-        """See `Ask.urgency`. Those that ask for more come before, since they have the fewest places."""
-        loads, asked = self._loads(), defaultdict[Cell, float](float)
-        for _gpus, group in groupby(self._demand, key=lambda one: gpus_of(one[0])):
-            alike = list(group)
-            for one in alike:
-                self._ask(one, asked)
-            for _job, _count, usable in alike:
-                yield min(MOST, *(max(loads[cell], asked[cell] / here) for cell, here in usable.items()))
+    def _urgency(self, usable: dict[Cell, float]) -> float:
+        """See `Ask`. Halfway between "all that is free will do" and "only these places will": a square root."""
+        crowds = (self._load[cell] * math.sqrt(self._free[cell] / here) for cell, here in usable.items())
+        return min(URGENT, *crowds)
 
     def asks(self, cell: Cell) -> list[Ask]:
         """The requests that may come to the cell."""
         return [
-            Ask(job, gpus_of(job), min(self._rate(count, usable) / self._price[cell], MOST / gpus_of(job)), urgency)
-            for (job, count, usable), urgency in zip(self._demand, self._urgencies, strict=True) if cell in usable
+            Ask(
+                job, gpus_of(job), min(self._rate(count, usable) / self._price[cell], MOST / gpus_of(job)),
+                self._urgency(usable),
+            )
+            for job, count, usable in self._demand if cell in usable
         ]  # fmt: skip
 
 
