@@ -27,23 +27,24 @@ class Node(models.Model):
         ERROR = "error", _("GPU telemetry failed")
 
     name = models.SlugField(_("name"), max_length=40, unique=True)
-    hostname = models.CharField(max_length=255, blank=True)
-    engine_id = models.CharField(max_length=128, blank=True)
-    engine_version = models.CharField(max_length=64, blank=True)
-    engine_error = models.TextField(blank=True)  # empty: the engine answers
-    driver_version = models.CharField(max_length=64, blank=True)
-    gpu_status = models.CharField(max_length=20, choices=GpuStatus.choices, default=GpuStatus.UNKNOWN)
-    gpu_message = models.TextField(blank=True)
-    agent_version = models.CharField(max_length=32, blank=True)
-    millicpus = models.PositiveIntegerField(default=0)  # of the host
-    memory_mib = models.PositiveIntegerField(default=0)  # of the host
+    hostname = models.CharField(_("host name"), max_length=255, blank=True)
+    engine_id = models.CharField(_("engine ID"), max_length=128, blank=True)
+    engine_version = models.CharField(_("engine version"), max_length=64, blank=True)
+    engine_error = models.TextField(_("engine error"), blank=True)  # empty: the engine answers
+    driver_version = models.CharField(_("driver version"), max_length=64, blank=True)
+    gpu_status = models.CharField(_("GPU status"), max_length=20, choices=GpuStatus.choices, default=GpuStatus.UNKNOWN)
+    gpu_message = models.TextField(_("GPU message"), blank=True)
+    agent_version = models.CharField(_("agent version"), max_length=32, blank=True)
+    millicpus = models.PositiveIntegerField(_("CPUs (thousandths)"), default=0)  # of the host
+    memory_mib = models.PositiveIntegerField(_("memory (MiB)"), default=0)  # of the host
     reserved_millicpus = models.PositiveIntegerField(_("CPUs kept for the host (thousandths)"), default=0)
     reserved_memory_mib = models.PositiveIntegerField(_("memory kept for the host (MiB)"), default=0)
     labels = models.JSONField(_("labels"), default=dict, blank=True)
     cordoned = models.BooleanField(_("cordoned"), default=False, help_text=_("No new job starts on this node."))
     cordon_reason = models.CharField(_("reason"), max_length=200, blank=True)
-    first_seen = models.DateTimeField(auto_now_add=True)
-    last_seen = models.DateTimeField(null=True, blank=True)  # by the database's or the node's clock: see heartbeat
+    first_seen = models.DateTimeField(_("first seen"), auto_now_add=True)
+    # by the database's or the node's clock: see heartbeat
+    last_seen = models.DateTimeField(_("last seen"), null=True, blank=True)
 
     class Meta:
         ordering = ["name"]
@@ -71,26 +72,31 @@ class GPU(models.Model):
         ERROR = "error", _("telemetry error")
         SPLIT = "split", _("split into MIG instances, which are listed instead")
 
-    uuid = models.CharField(max_length=96, unique=True)
-    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="gpus")
-    index = models.PositiveIntegerField()
-    pci_bus_id = models.CharField(max_length=32, blank=True)
-    model = models.CharField(max_length=128, blank=True)
-    memory_mib = models.PositiveIntegerField(null=True, blank=True)  # None: shared with the system, or not reported
-    profile = models.CharField(max_length=32, blank=True)  # of a MIG instance, such as 1g.10gb
-    numa = models.SmallIntegerField(null=True, blank=True)  # None: not known
-    island = models.SmallIntegerField(null=True, blank=True)  # joined by NVLink within the host; None: not known
+    uuid = models.CharField(_("UUID"), max_length=96, unique=True)
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="gpus", verbose_name=_("node"))
+    index = models.PositiveIntegerField(_("index"))
+    pci_bus_id = models.CharField(_("PCI bus ID"), max_length=32, blank=True)
+    model = models.CharField(_("model"), max_length=128, blank=True)
+    # None: shared with the system, or not reported
+    memory_mib = models.PositiveIntegerField(_("memory (MiB)"), null=True, blank=True)
+    profile = models.CharField(_("MIG profile"), max_length=32, blank=True)  # of a MIG instance, such as 1g.10gb
+    numa = models.SmallIntegerField(_("NUMA node"), null=True, blank=True)  # None: not known
+    # joined by NVLink within the host; None: not known
+    island = models.SmallIntegerField(_("NVLink island"), null=True, blank=True)
     slots = models.PositiveSmallIntegerField(
         _("slots"), default=1, help_text=_("How many jobs may share it. A job takes as many slots as its share needs.")
     )
     hidden = models.BooleanField(_("hidden"), default=False, help_text=_("Not offered to jobs."))
     quarantine_reason = models.CharField(_("quarantined because"), max_length=200, blank=True)
-    health = models.CharField(max_length=12, choices=Health.choices, default=Health.UNKNOWN)
-    health_message = models.CharField(max_length=300, blank=True)
-    sampled_at = models.DateTimeField(null=True, blank=True)  # last good reading; refreshed every few seconds
-    outsiders = models.JSONField(default=list, blank=True)  # [{pid, user, name, memory_mib|null, container}]
-    busy_outside_since = models.DateTimeField(null=True, blank=True)
-    clean_samples = models.PositiveSmallIntegerField(default=0)  # since the last outsider was seen
+    health = models.CharField(_("health"), max_length=12, choices=Health.choices, default=Health.UNKNOWN)
+    health_message = models.CharField(_("health message"), max_length=300, blank=True)
+    # last good reading; refreshed every few seconds
+    sampled_at = models.DateTimeField(_("last reading"), null=True, blank=True)
+    # [{pid, user, name, memory_mib|null, container}]
+    outsiders = models.JSONField(_("processes from outside"), default=list, blank=True)
+    busy_outside_since = models.DateTimeField(_("busy from outside since"), null=True, blank=True)
+    # since the last outsider was seen
+    clean_samples = models.PositiveSmallIntegerField(_("good readings since"), default=0)
 
     class Meta:
         ordering = ["node__name", "index"]

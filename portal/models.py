@@ -60,14 +60,14 @@ class ApiToken(models.Model):
         READ = "read", _("read")
         WRITE = "write", _("read and submit")
 
-    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens", verbose_name=_("user"))
     name = models.CharField(_("name"), max_length=80)
     digest = models.CharField(max_length=64, unique=True, editable=False)
-    hint = models.CharField(max_length=12, editable=False)
+    hint = models.CharField(_("hint"), max_length=12, editable=False)
     scope = models.CharField(_("scope"), max_length=8, choices=Scope.choices, default=Scope.WRITE)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
     expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
-    last_used_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(_("last used"), null=True, blank=True)
 
     class Meta:
         ordering = ["-created_at"]

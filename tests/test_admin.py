@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 from auditlog.models import LogEntry
 from django.apps import apps
-from django.test import Client
+from django.contrib.admin import site
+from django.contrib.admin.utils import flatten_fieldsets
+from django.test import Client, RequestFactory
 from django.urls import reverse
+from django.utils.functional import Promise
 from django_rq.urls import urlpatterns
 
 from gpus.models import GPU, Node
@@ -53,6 +56,19 @@ def test_people_who_are_no_admins_are_kept_out(client: Client, alice: User, mode
     answer = client.get(url(model, "changelist"))
     assert answer.status_code == 302
     assert "/login/" in answer["Location"]
+
+
+def test_every_field_that_admins_see_has_a_name_in_words(rf: RequestFactory, root_admin: User) -> None:
+    request = rf.get("/admin/")
+    request.user = root_admin
+    ours = [found for model, found in site._registry.items() if model._meta.app_label in ("portal", "gpus", "jobs")]
+    bare = []
+    for page in [*ours, *(inline for found in ours for inline in found.get_inline_instances(request))]:
+        listed = page.get_list_display(request) if page in ours else ()  # type: ignore[attr-defined]
+        shown = {*flatten_fieldsets(page.get_fieldsets(request)), *filter(lambda name: isinstance(name, str), listed)}
+        fields = [field for field in page.model._meta.get_fields() if field.name in shown and not field.auto_created]
+        bare += [str(field) for field in fields if not isinstance(field.verbose_name, Promise)]
+    assert bare == []
 
 
 # --- people and teams ---

@@ -26,7 +26,9 @@ class Team(models.Model):
         _("shares"), default=1, help_text=_("Its part of the GPUs over time, against the other teams' shares.")
     )
     placement = models.CharField(_("placement"), max_length=8, choices=Placement.choices, default=Placement.PACK)
-    members = models.ManyToManyField(settings.AUTH_USER_MODEL, through="Membership", related_name="teams")
+    members = models.ManyToManyField(
+        settings.AUTH_USER_MODEL, through="Membership", related_name="teams", verbose_name=_("members")
+    )
 
     class Meta:
         ordering = ["name"]
@@ -42,8 +44,10 @@ class Membership(models.Model):
         MEMBER = "member", _("member")  # sees the team's jobs
         LEAD = "lead", _("lead")  # and may stop, hold and release them
 
-    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships")
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships", verbose_name=_("team"))
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships", verbose_name=_("user")
+    )
     role = models.CharField(_("role"), max_length=8, choices=Role.choices, default=Role.MEMBER)
     shares = models.PositiveIntegerField(
         _("shares"), default=1, help_text=_("This member's part of the team's, against the other members' shares.")
@@ -65,9 +69,12 @@ class Quota(models.Model):
     """
 
     user = models.OneToOneField(
-        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, null=True, blank=True, related_name="quota"
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, null=True, blank=True, related_name="quota",
+        verbose_name=_("user"),
+    )  # fmt: skip
+    team = models.OneToOneField(
+        Team, on_delete=models.CASCADE, null=True, blank=True, related_name="quota", verbose_name=_("team")
     )
-    team = models.OneToOneField(Team, on_delete=models.CASCADE, null=True, blank=True, related_name="quota")
     gpus = models.PositiveIntegerField(_("GPUs at once"), null=True, blank=True)
     gpus_by_model = models.JSONField(_("GPUs at once by model"), default=dict, blank=True)  # {model: most}
     guaranteed_gpus = models.PositiveIntegerField(
@@ -198,7 +205,7 @@ class Cluster(models.Model):
     )  # fmt: skip
     scheduler_owner = models.CharField(max_length=100, blank=True, editable=False)
     scheduler_lease_until = models.DateTimeField(null=True, editable=False)
-    last_pass_at = models.DateTimeField(null=True, editable=False)
+    last_pass_at = models.DateTimeField(_("last pass of the scheduler"), null=True, editable=False)
 
     class Meta:
         verbose_name = _("cluster")

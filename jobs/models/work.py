@@ -35,56 +35,73 @@ class CommandKind(models.TextChoices):
 
 
 class Job(models.Model):
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs")
-    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="jobs")
-    submission = models.UUIDField(default=uuid.uuid4, editable=False)  # the form's own id: a double post finds its job
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs", verbose_name=_("owner")
+    )
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="jobs", verbose_name=_("team"))
+    # the form's own id: a double post finds its job
+    submission = models.UUIDField(_("submission"), default=uuid.uuid4, editable=False)
 
     name = models.CharField(_("name"), max_length=100)
     image = models.CharField(_("image"), max_length=300)
-    command_kind = models.CharField(max_length=8, choices=CommandKind.choices, default=CommandKind.SCRIPT)
-    script = models.TextField(blank=True)
-    entrypoint = models.JSONField(default=list, blank=True)  # replaces the image's own where not empty
-    arguments = models.JSONField(default=list, blank=True)  # replace the image's CMD where not empty
-    gpus = models.PositiveIntegerField(default=0)
-    gpu_model = models.CharField(max_length=128, blank=True)  # empty: any
-    gpu_memory_mib = models.PositiveIntegerField(default=0)  # at least; 0: any
-    gpu_milli = models.PositiveSmallIntegerField(default=1000)  # the share of its one GPU, in thousandths
-    gpu_profile = models.CharField(max_length=32, blank=True)  # a MIG profile, such as 1g.10gb; empty: whole GPUs
-    least_gpus = models.PositiveIntegerField(null=True, blank=True)  # elastic: starts with as few; None: it is not
-    node_labels = models.JSONField(default=list, blank=True)  # ["key=value"]: a host must have all
-    millicpus = models.PositiveIntegerField()
-    memory_mib = models.PositiveIntegerField()
-    shm_mib = models.PositiveIntegerField()
-    limit_seconds = models.PositiveIntegerField(null=True, blank=True)  # None: no limit, by an admin's permission
-    grace_seconds = models.PositiveIntegerField(default=30)  # between the signal and SIGKILL
-    stop_signal = models.CharField(max_length=16, default="SIGTERM")
-    priority = models.PositiveSmallIntegerField(choices=Priority.choices, default=Priority.NORMAL)
-    interactive = models.BooleanField(default=False)  # somebody sits before it: counted by a quota of its own
-    preemptible = models.BooleanField(default=False)  # may be stopped and started again for others
-    movable = models.BooleanField(default=False)  # the scheduler may move it to other GPUs to make room
-    environment = models.JSONField(default=dict, blank=True)  # {name: value}
+    command_kind = models.CharField(_("command"), max_length=8, choices=CommandKind.choices, default=CommandKind.SCRIPT)
+    script = models.TextField(_("script"), blank=True)
+    # replaces the image's own where not empty
+    entrypoint = models.JSONField(_("entry point"), default=list, blank=True)
+    arguments = models.JSONField(_("arguments"), default=list, blank=True)  # replace the image's CMD where not empty
+    gpus = models.PositiveIntegerField(_("GPUs"), default=0)
+    gpu_model = models.CharField(_("GPU model"), max_length=128, blank=True)  # empty: any
+    gpu_memory_mib = models.PositiveIntegerField(_("GPU memory, at least (MiB)"), default=0)  # at least; 0: any
+    # the share of its one GPU, in thousandths
+    gpu_milli = models.PositiveSmallIntegerField(_("share of the GPU (thousandths)"), default=1000)
+    # a MIG profile, such as 1g.10gb; empty: whole GPUs
+    gpu_profile = models.CharField(_("MIG profile"), max_length=32, blank=True)
+    # elastic: starts with as few; None: it is not
+    least_gpus = models.PositiveIntegerField(_("GPUs, at least"), null=True, blank=True)
+    node_labels = models.JSONField(_("node labels"), default=list, blank=True)  # ["key=value"]: a host must have all
+    millicpus = models.PositiveIntegerField(_("CPUs (thousandths)"))
+    memory_mib = models.PositiveIntegerField(_("memory (MiB)"))
+    shm_mib = models.PositiveIntegerField(_("shared memory (MiB)"))
+    # None: no limit, by an admin's permission
+    limit_seconds = models.PositiveIntegerField(_("time limit (seconds)"), null=True, blank=True)
+    # between the signal and SIGKILL
+    grace_seconds = models.PositiveIntegerField(_("time to finish (seconds)"), default=30)
+    stop_signal = models.CharField(_("stop signal"), max_length=16, default="SIGTERM")
+    priority = models.PositiveSmallIntegerField(_("priority"), choices=Priority.choices, default=Priority.NORMAL)
+    # somebody sits before it: counted by a quota of its own
+    interactive = models.BooleanField(_("interactive"), default=False)
+    preemptible = models.BooleanField(_("preemptible"), default=False)  # may be stopped and started again for others
+    movable = models.BooleanField(_("movable"), default=False)  # the scheduler may move it to other GPUs to make room
+    environment = models.JSONField(_("environment variables"), default=dict, blank=True)  # {name: value}
     secrets_encrypted = models.JSONField(default=dict, blank=True)  # {name: Fernet token}
-    mounts = models.ManyToManyField(Mount, blank=True, related_name="jobs")
-    start_after = models.DateTimeField(null=True, blank=True)
-    released_at = models.DateTimeField(null=True, editable=False)  # from its owner's own hold: lifts count from there
-    cloned_from = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, blank=True, related_name="clones")
+    mounts = models.ManyToManyField(Mount, blank=True, related_name="jobs", verbose_name=_("mounts"))
+    start_after = models.DateTimeField(_("start after"), null=True, blank=True)
+    # from its owner's own hold: lifts count from there
+    released_at = models.DateTimeField(_("released"), null=True, editable=False)
+    cloned_from = models.ForeignKey(
+        "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="clones", verbose_name=_("cloned from")
+    )
 
     state = models.CharField(max_length=12, default=JobState.QUEUED)
-    held_by_user = models.BooleanField(default=False)
-    held_by_admin = models.BooleanField(default=False)
-    pinned = models.BooleanField(default=False)  # by an admin: before all others
-    avoid_gpus = models.JSONField(default=list, blank=True)  # UUIDs it is being moved away from, until it is placed
-    requeues = models.PositiveSmallIntegerField(default=0)
+    held_by_user = models.BooleanField(_("on hold by its owner"), default=False)
+    held_by_admin = models.BooleanField(_("on hold by an administrator"), default=False)
+    pinned = models.BooleanField(_("pinned"), default=False)  # by an admin: before all others
+    # UUIDs it is being moved away from, until it is placed
+    avoid_gpus = models.JSONField(_("GPUs to avoid"), default=list, blank=True)
+    requeues = models.PositiveSmallIntegerField(_("requeued so often"), default=0)
     wait_reasons = models.JSONField(default=list, blank=True)  # [{code, …numbers}], see jobs.policy.explain
-    blocked_since = models.DateTimeField(null=True, blank=True)  # first in line but for room; starts the T of keeping
-    expected_earliest = models.DateTimeField(null=True, blank=True)  # when it should start; None: nobody can say
-    expected_latest = models.DateTimeField(null=True, blank=True)
+    # first in line but for room; starts the T of keeping
+    blocked_since = models.DateTimeField(_("first in line since"), null=True, blank=True)
+    # when it should start; None: nobody can say
+    expected_earliest = models.DateTimeField(_("expected start, earliest"), null=True, blank=True)
+    expected_latest = models.DateTimeField(_("expected start, latest"), null=True, blank=True)
     end_reason = models.CharField(max_length=24, blank=True)
-    exit_code = models.IntegerField(null=True, blank=True)
-    created_at = models.DateTimeField(default=timezone.now)
-    queued_at = models.DateTimeField(default=timezone.now)  # its place in the queue, kept over requeues
-    started_at = models.DateTimeField(null=True, blank=True)  # of the current or last run
-    ended_at = models.DateTimeField(null=True, blank=True)
+    exit_code = models.IntegerField(_("exit code"), null=True, blank=True)
+    created_at = models.DateTimeField(_("submitted"), default=timezone.now)
+    # its place in the queue, kept over requeues
+    queued_at = models.DateTimeField(_("in line since"), default=timezone.now)
+    started_at = models.DateTimeField(_("started"), null=True, blank=True)  # of the current or last run
+    ended_at = models.DateTimeField(_("ended"), null=True, blank=True)
 
     class Meta:
         ordering = ["-id"]
@@ -145,19 +162,19 @@ class Run(models.Model):
     """One attempt at a job: its own placement, container, log and end."""
 
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="runs")
-    number = models.PositiveSmallIntegerField()  # 1, 2, … within the job
-    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="runs")
+    number = models.PositiveSmallIntegerField(_("number"))  # 1, 2, … within the job
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="runs", verbose_name=_("node"))
     state = models.CharField(max_length=12, default=RunState.PLACED)
-    placed_at = models.DateTimeField(default=timezone.now)
+    placed_at = models.DateTimeField(_("placed"), default=timezone.now)
     starting_at = models.DateTimeField(null=True)
-    started_at = models.DateTimeField(null=True)  # the container's own StartedAt
+    started_at = models.DateTimeField(_("started"), null=True)  # the container's own StartedAt
     stopping_at = models.DateTimeField(null=True)  # SIGTERM sent
-    ended_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(_("ended"), null=True)
     deadline = models.DateTimeField(null=True)  # started_at + limit
 
     progress = models.JSONField(default=dict)  # while STARTING: {code: pull|create|…, …numbers}
     engine_id = models.CharField(max_length=128, blank=True)
-    container_id = models.CharField(max_length=64, blank=True)
+    container_id = models.CharField(_("container ID"), max_length=64, blank=True)
     uid = models.PositiveIntegerField(null=True)
     gid = models.PositiveIntegerField(null=True)
     granted = models.JSONField(default=dict)  # read back: {verified: bool, gpus: […], why: …}
@@ -170,7 +187,7 @@ class Run(models.Model):
     makes_way_for = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, related_name="made_way_by")
 
     end_reason = models.CharField(max_length=24, blank=True)
-    exit_code = models.IntegerField(null=True)
+    exit_code = models.IntegerField(_("exit code"), null=True)
     oom_killed = models.BooleanField(null=True)
     engine_message = models.TextField(blank=True)  # the daemon's own words, shown folded
 
@@ -306,11 +323,13 @@ class JobEvent(models.Model):
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
     run = models.ForeignKey(Run, on_delete=models.CASCADE, null=True, related_name="events")
-    at = models.DateTimeField(default=timezone.now)
+    at = models.DateTimeField(_("time"), default=timezone.now)
     kind = models.CharField(max_length=24)  # MOVED, ENDED, SUBMITTED, WISHED, HELD, RELEASED, WARNED, …
     old_state = models.CharField(max_length=12, blank=True)
     new_state = models.CharField(max_length=12, blank=True)
-    actor = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+", verbose_name=_("by")
+    )
     params = models.JSONField(default=dict)
 
     class Meta:
