@@ -31,12 +31,13 @@ from jobs.extend import Extension, extend
 from jobs.formhelp import levels_of
 from jobs.models import Job, Priority, Run
 from jobs.paging import Filters, narrow
-from jobs.policy.explain import is_final
+from jobs.policy import Expected
+from jobs.policy.explain import NEVER, is_final
 from jobs.preview import preview
 from jobs.quotas import Usage
 from jobs.rebind import rebind
 from jobs.states import ENDED, LIVE, WAITING, JobState
-from jobs.status import iso, status, summary
+from jobs.status import expected, iso, status, summary, trust
 from jobs.submit import Refused as SubmitRefused
 from jobs.submit import check, submit
 from jobs.wording.states import latest_run
@@ -73,17 +74,24 @@ def preview_job(request: HttpRequest, body: JobIn) -> dict[str, Any]:
     try:
         check(asked, owner=request.user, team=team)
     except SubmitRefused as error:
-        if error.problems:
+        if any(problem.code not in NEVER for problem in error.problems):
             raise _refused(error, request.user) from error
     seen = preview(asked, owner=request.user, team=team)
     name = request.user.username
     refusals = [_reason(r.as_dict(), sentence) for r, sentence in wording.told(seen.refusals, reader=name)]
     return {
         "verdict": seen.verdict, "node": seen.node, "position": seen.position or None,
-        "earliest": iso(seen.expected.earliest if seen.expected else None),
-        "latest": iso(seen.expected.latest if seen.expected else None),
+        **_expected(seen.expected),
         "reasons": [*refusals, *_reasons(seen.reasons, request.user)],
     }  # fmt: skip
+
+
+def _expected(found: Expected | None) -> dict[str, str | None]:
+    """When a job that is only asked about should start; the words are the page's."""
+    if found is None:
+        return {"earliest": None, "latest": None, "expected": "", "trust": ""}
+    words = wording.expected_start(found.earliest, found.latest)
+    return {"earliest": iso(found.earliest), "latest": iso(found.latest), "expected": words, "trust": trust()}
 
 
 def _reason(found: Any, message: str) -> dict[str, Any]:
@@ -119,7 +127,10 @@ def _page(jobs: QuerySet[Job], before: int | None, size: int, user: Any) -> dict
     rows = list(in_full(jobs if before is None else jobs.filter(pk__lt=before))[: size + 1])
     found, (place_of, _length) = rows[:size], places(job.pk for job in rows)
     return {
-        "jobs": [summary(job, latest_run(job), user) | {"position": place_of.get(job.pk)} for job in found],
+        "jobs": [
+            {**summary(job, latest_run(job), user), "position": place_of.get(job.pk), "expected": expected(job)}
+            for job in found
+        ],
         "next": found[-1].pk if len(rows) > size else None,
     }  # fmt: skip
 
@@ -159,6 +170,7 @@ def why(request: HttpRequest, job_id: int) -> dict[str, Any]:
         "id": job.pk, "state": job.state, "headline": wording.headline(job, run, reader=request.user.username),
         "cannot_start": final, "reasons": _reasons(found, request.user),
         "position": place_of.get(job.pk), "queue_length": length,
+        "expected": expected(job),
         "end_reason": job.end_reason if ended else "", "exit_code": job.exit_code,
         "suggestion": advice.text if advice else "",
         "details": run.engine_message if run and ended else "",
@@ -352,7 +364,9 @@ def _entry(entry: Entry, user: Any) -> dict[str, Any]:
         "memory_mib": job.memory_mib, "limit_seconds": job.limit_seconds,
         "priority": Priority(job.priority).name.lower(), "queued_at": iso(job.queued_at),
         "start_after": iso(job.start_after), "pinned": job.pinned, "earliest": iso(job.expected_earliest),
-        "latest": iso(job.expected_latest), "reasons": _reasons(job.wait_reasons, user),
+        "latest": iso(job.expected_latest),
+        "expected": wording.expected_start(job.expected_earliest, job.expected_latest),
+        "reasons": _reasons(job.wait_reasons, user),
         **(seen if entry.visible else dict.fromkeys(seen)),
     }  # fmt: skip
 

@@ -4,6 +4,8 @@ from typing import Any
 
 from ninja import Field, Schema
 
+EXPECTED = "When it should start: earliest, latest, text, and how far to trust it; null when nobody can say"
+
 
 class RunOut(Schema):
     """`verified`: whether it was read back from the container that it got just its GPUs; null: not looked yet."""
@@ -88,6 +90,7 @@ class JobRow(Schema):
 
 class ListedJob(JobRow):
     position: int | None = Field(description="Place in the queue, from 1")
+    expected: dict[str, Any] | None = Field(description=EXPECTED)
 
 
 class JobOut(JobRow):
@@ -103,9 +106,7 @@ class JobOut(JobRow):
     log: dict[str, Any] | None
     progress: dict[str, Any] | None
     place: dict[str, Any] | None
-    expected: dict[str, Any] | None = Field(
-        description="When it should start: earliest, latest, and how far to trust it"
-    )
+    expected: dict[str, Any] | None = Field(description=EXPECTED)
 
 
 class JobList(Schema):
@@ -140,6 +141,7 @@ class Why(Schema):
     reasons: list[Reason] = Field(description="All reasons why it waits, the final ones first; empty unless it waits")
     position: int | None = Field(description="Place in the queue, from 1")
     queue_length: int
+    expected: dict[str, Any] | None = Field(description=EXPECTED)
     end_reason: str
     exit_code: int | None
     suggestion: str
@@ -162,6 +164,8 @@ class PreviewOut(Schema):
     position: int | None = Field(description="Place in the queue, from 1; null where it would not be in line")
     earliest: str | None = Field(description="When it should start, as a range; null when nobody can say")
     latest: str | None
+    expected: str = Field(description="The range in words; empty when nobody can say")
+    trust: str = Field(description="How often such ranges were right, in words; empty while too few are known")
     reasons: list[Reason]
 
 
@@ -190,6 +194,7 @@ class QueueEntry(Schema):
     pinned: bool
     earliest: str | None = Field(description="Expected start; null: nobody can say")
     latest: str | None
+    expected: str = Field(description="The same in words; empty when nobody can say")
 
 
 class QueueOut(Schema):

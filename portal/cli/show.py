@@ -108,14 +108,16 @@ def jobs(rows: list[Json], *, more: bool) -> None:
     if not rows:
         out.print(_("No such jobs. dockyard submit starts one; dockyard ps --all lists ended ones too."))
         return
+    starts = [(job.get("expected") or {}).get("text", "") for job in rows]
     made = Listing(_("ID"), _("STATE"), "~" + _("NAME"), _("OWNER"), ">" + _("GPUS"), _("NODE"), ">" + _("TIME"),
-                 "~" + _("REASON"))  # fmt: skip
-    for job in rows:
+                 *([_("EXPECTED START")] if any(starts) else []), "~" + _("REASON"))  # fmt: skip
+    for job, start in zip(rows, starts, strict=True):
         run, place = job.get("run") or {}, job.get("position")
         reason = (f"[{place}] " if place else "") + (job.get("headline") or "")
         made.row(
             f"#{job['id']}", state(job), plain(job["name"]), plain(job["owner"]), str(job["gpus"]),
-            plain(run.get("node") if job["is_live"] or job["is_ended"] else ""), _since(job), plain(reason),
+            plain(run.get("node") if job["is_live"] or job["is_ended"] else ""), _since(job),
+            *([plain(start)] if any(starts) else []), plain(reason),
         )  # fmt: skip
     made.show()
     if more:
@@ -142,6 +144,7 @@ def job(found: Json, events: list[Json]) -> None:
     facts([
         (_("What is up"), found["headline"]),
         (_("Place in the queue"), (found.get("place") or {}).get("text")),
+        (_("Expected start"), _start(found.get("expected"))),
         (_("What might help"), end.get("suggestion")),
         (_("The engine said"), end.get("details")),
         (_("Exit code"), found["exit_code"]),
@@ -203,10 +206,20 @@ def why(found: Json) -> None:
     if found["position"] and not found["cannot_start"]:
         out.print(_("Place %(place)d of %(length)d in the queue.")
                   % {"place": found["position"], "length": found["queue_length"]})  # fmt: skip
+        if found.get("ahead"):
+            out.print(plain(found["ahead"]["text"]))
+    if start := _start(found.get("expected")):
+        out.print(Text.assemble(f"{_('Expected start')}: ", plain(start)))
     if found["suggestion"]:
         out.print(Text.assemble(_("What might help: "), plain(found["suggestion"])))
     if found["details"]:
         out.print(Text.assemble(_("The engine said: "), plain(found["details"])))
+
+
+def _start(expected: Json | None) -> str:
+    """When it should start and how far to trust that, as pages say it; "" when nobody can say."""
+    said = expected or {}
+    return ". ".join(filter(None, [said.get("text"), said.get("trust")]))
 
 
 def preview(found: Json) -> None:
@@ -216,6 +229,8 @@ def preview(found: Json) -> None:
         "never": _("It would never start:"),
     }[found["verdict"]]  # fmt: skip
     out.print(plain(sentence % found))
+    if start := _start({"text": found["expected"], "trust": found["trust"]}):
+        out.print(Text.assemble(f"{_('Expected start')}: ", plain(start)))
     for reason in found["reasons"]:
         out.print(Text.assemble("  • ", plain(reason["message"])))
 
@@ -225,14 +240,14 @@ def queue(found: Json) -> None:
         out.print(_("The queue is empty."))
         return
     made = Listing(">" + _("PLACE"), _("ID"), "~" + _("NAME"), _("OWNER"), _("TEAM"), ">" + _("GPUS"), _("PRIORITY"),
-                 ">" + _("WAITED"), "~" + _("REASON"))  # fmt: skip
+                 ">" + _("WAITED"), _("EXPECTED START"), "~" + _("REASON"))  # fmt: skip
     for entry in [*found["queued"], *found["later"], *found["held"]]:
         reasons = entry["reasons"]
         place = str(entry["place"] or (_("held") if entry["state"] == "HELD" else _("later")))
         made.row(
             place, Text(f"#{entry['id']}", style="bold" if entry["mine"] else ""), plain(entry["name"] or "—"),
             plain(entry["owner"]), plain(entry["team"]), str(entry["gpus"]), entry["priority"],
-            age(entry["queued_at"]), plain(reasons[0]["message"] if reasons else ""),
+            age(entry["queued_at"]), plain(entry["expected"] or "–"), plain(reasons[0]["message"] if reasons else ""),
         )  # fmt: skip
     made.show()
     if found["next"]:

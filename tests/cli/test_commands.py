@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.utils import timezone
+from django.utils import timezone, translation
 from rich.console import Console
 
 from gpus.history import host_key
 from gpus.readings import GpuReading, HostReading
+from jobs import wording
 from jobs.models import Job, Quota
 from jobs.states import JobState
 from portal import live
@@ -328,3 +329,25 @@ def test_the_environment_decides_the_language_not_the_account(shell: Shell, team
         node.finish(0)
         assert reader.ends() == 0
     assert not _is_chinese(reader.err.decode())
+
+
+# --- expected starts ---
+
+
+@pytest.mark.parametrize(("language", "label"), [("en", "Expected start"), ("zh-hans", "预计启动")])
+def test_the_expected_start_is_said_wherever_a_waiting_job_is_shown(
+    shell: Shell, team_of_alice: User, language: str, label: str
+) -> None:
+    node, soon = factories.make_node("alpha", gpus=1), timezone.now() + timedelta(hours=2)
+    running = factories.make_job(team_of_alice, limit_seconds=3600)
+    factories.make_run(running, node)
+    job = factories.make_job(team_of_alice, expected_earliest=soon, expected_latest=soon + timedelta(hours=1))
+    with translation.override(language):
+        words = wording.expected_start(job.expected_earliest, job.expected_latest)
+    for command in (["ps"], ["queue"], ["why", str(job.pk)], ["show", str(job.pk)]):
+        assert words in said(shell.run("--lang", language, *command)), command
+    preview = ["--lang", language, "submit", "-i", "a", "-g", "1", "--limit", "2h", "--preview"]
+    seen, told = said(shell.run(*preview)), json.loads(said(shell.run(*preview, "--json")))
+    assert told["expected"]
+    assert f"{label}: {told['expected']}" in seen
+    assert label not in said(shell.run("why", str(running.pk)))
