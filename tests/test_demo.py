@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from jobs import logstore, wording
-from jobs.models import Job, JobEvent, Mount, Quota
+from jobs.models import Job, JobEvent, Mount, Quota, Team
 from jobs.states import JOB_STATE_AFTER, EndReason
 from portal.busybox import busybox_path
 from portal.demo.children import Children, Failed
@@ -64,6 +64,20 @@ def test_seeding_twice_changes_nothing(seeded: Path) -> None:
     call_command("seed")
     assert everything() == before
     assert (seeded / "accounts.json").read_text() == passwords
+
+
+def test_what_an_admin_took_away_or_changed_stays_so_when_the_demo_starts_again(seeded: Path) -> None:
+    bob, vision = User.objects.get(username="bob"), Team.objects.get(name="vision")
+    vision.memberships.filter(user=bob).delete()
+    Quota.objects.filter(user__username="alice").delete()
+    Mount.objects.all().delete()
+    User.objects.filter(pk=bob.pk).update(is_staff=True)
+    call_command("seed", "--reset-passwords", stdout=io.StringIO())
+    assert (bob.teams.count(), Quota.objects.filter(user__isnull=False).count(), Mount.objects.count()) == (0, 0, 0)
+    assert User.objects.get(pk=bob.pk).is_staff
+    Team.objects.filter(pk=vision.pk).update(name="seeing")
+    call_command("seed")
+    assert [team.name for team in Team.objects.all()] == ["seeing"]
 
 
 def test_a_password_that_its_owner_changed_is_no_longer_told(seeded: Path) -> None:

@@ -1,4 +1,7 @@
-"""Fill an empty installation with people, quotas, a mount and a small history, for the demo. Safe to repeat."""
+"""Fill an empty installation with people, quotas, a mount and a small history, for the demo. Safe to repeat.
+
+What was seeded once is an admin's from then on: nothing that was taken away or changed comes back.
+"""
 
 import json
 import math
@@ -27,6 +30,7 @@ from portal.models import User
 _NAMESPACE = uuid.UUID("b1a9f3b2-4a51-4f0e-8f0b-6d9a4f3f8c11")
 NODE_PATIENCE = 60  # seconds until the node must have reported its GPUs
 PEOPLE = ("admin", "alice", "bob")
+TEAM = "vision"
 CHART_HOURS = 36  # jobs that ended since then get charts
 
 
@@ -37,13 +41,14 @@ class Command(BaseCommand):
         parser.add_argument("--reset-passwords", action="store_true", help="give each of the people a new password")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        people = _people(reset=options["reset_passwords"])
+        with transaction.atomic():
+            people, new = _people(reset=options["reset_passwords"])
+            if new:
+                _rules(people, new)
         if options["reset_passwords"]:
             self.stdout.write("".join(f"{name}  {word}\n" for name, word in _passwords().items()))
-        team = _team(people)
-        _mount()
-        node = _node_with_gpus()
-        for past in HISTORY:
+        team, node = Team.objects.filter(name=TEAM).first(), _node_with_gpus()
+        for past in HISTORY if team else ():
             _remember(past, people[past.owner], team, node)
         gputime.rebuild(timezone.now())  # days that were rolled up may have got a past
 
@@ -62,9 +67,9 @@ def _passwords() -> dict[str, str | None]:
     return known
 
 
-def _people(*, reset: bool) -> dict[str, User]:
-    """The accounts, each with the password that accounts.json tells, unless its owner has changed it."""
-    known, people = _passwords(), {}
+def _people(*, reset: bool) -> tuple[dict[str, User], set[str]]:
+    """The accounts, each with the password that accounts.json tells, unless its owner has changed it; which are new."""
+    known, people, new = _passwords(), dict[str, User](), set[str]()
     for name in PEOPLE:
         user, created = User.objects.get_or_create(username=name, defaults={"email": f"{name}@example.org"})
         if created or reset or name not in known:
@@ -72,24 +77,26 @@ def _people(*, reset: bool) -> dict[str, User]:
         elif (password := known[name]) is not None and not user.check_password(password):
             known[name] = None
         people[name] = user
+        if created:
+            new.add(name)
+            User.objects.filter(pk=user.pk).update(is_staff=name == "admin", is_superuser=name == "admin")
     with open(os.open(_accounts_path(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(known, file)
-    return people
+    return people, new
 
 
 def _new_password(user: User) -> str:
     password = secrets.token_urlsafe(9)
     user.set_password(password)
-    user.is_staff = user.is_superuser = user.username == "admin"
-    user.save()
+    user.save(update_fields=["password"])
     return password
 
 
-def _team(people: dict[str, User]) -> Team:
-    """Team vision, led by alice, with its quota, that of everybody, and bob's own."""
-    team, _ = Team.objects.get_or_create(name="vision")
-    roles = {"admin": Membership.Role.MEMBER, "alice": Membership.Role.LEAD, "bob": Membership.Role.MEMBER}
-    for name, role in roles.items():
+def _rules(people: dict[str, User], new: set[str]) -> None:
+    """Team vision, led by alice, with those who are new; its quota, that of everybody, and alice's own; a mount."""
+    team, _ = Team.objects.get_or_create(name=TEAM)
+    for name in new:
+        role = Membership.Role.LEAD if name == "alice" else Membership.Role.MEMBER
         Membership.objects.get_or_create(team=team, user=people[name], defaults={"role": role})
     Quota.objects.get_or_create(team=team, defaults={"gpus": 4, "gpu_hours": 2000, "running_jobs": 12})
     Quota.objects.get_or_create(
@@ -97,12 +104,13 @@ def _team(people: dict[str, User]) -> Team:
         defaults={"gpus": 2, "running_jobs": 6, "queued_jobs": 20, "job_gpus": 2, "limit_seconds": 2 * 86400,
                   "gpu_hours": 600, "priority": 1},
     )  # fmt: skip
-    Quota.objects.get_or_create(
-        user=people["alice"],
-        defaults={"gpus": 3, "running_jobs": 8, "queued_jobs": 20, "job_gpus": 2, "limit_seconds": 2 * 86400,
-                  "gpu_hours": 800, "priority": 2},
-    )  # fmt: skip
-    return team
+    if "alice" in new:
+        Quota.objects.get_or_create(
+            user=people["alice"],
+            defaults={"gpus": 3, "running_jobs": 8, "queued_jobs": 20, "job_gpus": 2, "limit_seconds": 2 * 86400,
+                      "gpu_hours": 800, "priority": 2},
+        )  # fmt: skip
+    _mount()
 
 
 def _mount() -> None:
