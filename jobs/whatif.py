@@ -115,21 +115,23 @@ def compare(asked: WhatIf, tell: Callable[[float], None]) -> dict[str, Any]:
         changes.tasks(tasks), Setup(picture=after, half_life=changes.half_life or half_life),
         progress=lambda part: tell((1 + part) / 2),
     )  # fmt: skip
+    names = {task.job.id: task.name for task in tasks}
     teams = dict(Team.objects.values_list("pk", "name"))
     users = dict(get_user_model().objects.filter(pk__in=now.by_user).values_list("pk", "username"))
     return {
         "begin": begin.isoformat(), "end": end.isoformat(), "jobs": len(tasks), "cut": len(tasks) >= MOST_JOBS,
-        "actual": _waits(waits(actual)), "now": _facts(now), "then": _facts(then),
+        "actual": _waits(waits(actual)), "now": _facts(now, names), "then": _facts(then, names),
         "teams": _side_by_side(now.by_team, then.by_team, teams),
         "users": _side_by_side(now.by_user, then.by_user, users),
     }  # fmt: skip
 
 
-def _facts(report: Report) -> dict[str, Any]:
+def _facts(report: Report, names: Mapping[int, str]) -> dict[str, Any]:
     return {
         "waits": _waits(report.waits), "makespan": report.makespan, "utilisation": report.utilisation,
         "fragmentation": report.mean_fragmentation, "preemptions": report.preemptions, "gpus": report.gpus,
         "never": report.tasks - report.started,
+        "never_first": [{"job": job, "name": names[job], "reason": reason} for job, reason in report.never],
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from jobs import estimates, whatif
 from jobs.models import WhatIf
 from jobs.views import signed_in
 from jobs.whatifforms import WhatIfForm
-from jobs.whatifwords import described, rows
+from jobs.whatifwords import described, never, rows
 
 SHOWN = 20
 
@@ -50,7 +50,7 @@ def result(request: HttpRequest, pk: int) -> HttpResponseBase:
 def _context(found: WhatIf) -> dict[str, Any]:
     return {
         "asked": found, "described": described(found.changes), "why": _why(found),
-        "facts": rows(found.result) if found.result else [],
+        "facts": rows(found.result) if found.result else [], "never": never(found.result) if found.result else [],
         "open": found.state in (WhatIf.State.ASKED, WhatIf.State.RUNNING),
     }  # fmt: skip
 

@@ -114,6 +114,16 @@ class WhatIfForm(forms.Form):
                 raise ValidationError(_("“%(word)s” is no priority: low, normal, high or urgent.") % {"word": word})
         return {str(known[name]): int(_class_of(word) or 0) for name, word in pairs}
 
+    def clean(self) -> dict[str, Any]:
+        """There must be a host left to play on."""
+        typed = super().clean() or {}
+        gone = {name for name, gpus in self._hosts().items() if not gpus}
+        if not self.hosts:
+            self.add_error(None, ValidationError(_("No host has joined yet, so there is nothing to play on.")))
+        elif gone == set(self.hosts) and not typed.get("more_hosts"):
+            self.add_error(None, ValidationError(_("There would be no host left: leave GPUs on one, or add hosts.")))
+        return typed
+
     def changes(self) -> Changes:
         """Only what differs from how it is now. The form must be valid."""
         typed, cluster = self.cleaned_data, self.cluster
@@ -131,7 +141,7 @@ class WhatIfForm(forms.Form):
         )  # fmt: skip
 
     def _hosts(self) -> dict[str, int]:
-        typed = {node.name: self.cleaned_data[f"host-{number}"] for number, node in enumerate(self.hosts.values())}
+        typed = {node.name: self.cleaned_data.get(f"host-{number}") for number, node in enumerate(self.hosts.values())}
         return {name: gpus for name, gpus in typed.items() if gpus is not None and gpus != self._gpus(self.hosts[name])}
 
     def _shares(self) -> dict[str, int]:

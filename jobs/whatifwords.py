@@ -91,6 +91,16 @@ def rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*waits, *(_row(label, now[key], then[key], say, better=better) for key, label, say, better in facts)]
 
 
+def never(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Under which rules jobs could never start: label, how many more there are, and the first with their reasons."""
+    said = []
+    for key, label in (("now", _("As it is")), ("then", _("With the changes"))):
+        first = result[key].get("never_first", [])
+        jobs = [{**row, "why": wording.wait_reason(row["reason"], reader="")} for row in first]
+        said.append({"label": label, "jobs": jobs, "more": result[key]["never"] - len(jobs)})
+    return [group for group in said if group["jobs"]]
+
+
 def _row(label: str, now: float | None, then: float | None, say: Callable[[float | None], str], *, better: int) -> Any:
     said_now, said_then = say(now), say(then)
     sign = 0 if now is None or then is None or said_now == said_then else (1 if then > now else -1)

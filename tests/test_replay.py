@@ -306,3 +306,19 @@ def test_without_named_hosts_the_installation_s_own_are_used(tmp_path: Path) -> 
     out = StringIO()
     call_command("replay", str(path), "--json", stdout=out)
     assert json.loads(out.getvalue())["gpus"] == 8.0
+
+
+@pytest.mark.django_db
+def test_jobs_that_could_never_start_are_listed_with_why(tmp_path: Path) -> None:
+    rows = [f"{n},0,60,9,big" for n in range(1, 9)]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(["job,submitted,seconds,gpus,name", "20,0,60,1,small", *rows]))
+    table, values = StringIO(), StringIO()
+    call_command("replay", str(trace), hosts="1x4", stdout=table)
+    call_command("replay", str(trace), hosts="1x4", json=True, stdout=values)
+    assert "#1 big: No host has 9 GPUs; the largest, host-00000, has 4 GPUs." in table.getvalue()
+    assert "and 3 more" in table.getvalue()
+    found = json.loads(values.getvalue())["never"]
+    assert [row["job"] for row in found] == [1, 2, 3, 4, 5]
+    assert {(row["name"], row["reason"]["code"]) for row in found} == {("big", "TOO_LARGE_GPUS")}
+    assert found[0]["message"].startswith("No host has 9 GPUs")

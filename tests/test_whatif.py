@@ -195,6 +195,7 @@ def test_the_form_as_it_comes_changes_nothing_and_what_is_typed_is_all_that_chan
 @pytest.mark.django_db
 @pytest.mark.parametrize("text", ["alice", "nobody=high", "alice=best"])
 def test_priorities_of_users_that_make_no_sense_are_refused(text: str, alice: User) -> None:
+    factories.make_node(gpus=1)
     form = WhatIfForm(typed(user_classes=text))
     assert list(form.errors) == ["user_classes"]
 
@@ -221,3 +222,39 @@ def test_staff_ask_and_see_both_side_by_side(yesterday: list[Job]) -> None:
 def test_the_admin_s_first_page_leads_there(alice: User) -> None:
     assert 'href="/whatif/"' in client_of(factories.make_admin()).get("/admin/").content.decode()
     assert client_of(alice).get("/whatif/").status_code == 404
+
+
+@pytest.mark.django_db
+def test_jobs_that_could_never_start_are_named_with_their_reason(
+    yesterday: list[Job], bob: User, client: Client
+) -> None:
+    Quota.objects.create(user=bob, gpus=4)
+    found = answer(everybody={"gpus": 0})
+    assert [row["job"] for row in found["then"]["never_first"]] == [job.pk for job in yesterday]
+    assert (found["now"]["never_first"], found["then"]["never_first"][0]["reason"]["code"]) == ([], "QUOTA_GPUS")
+    client.force_login(factories.make_user("root", is_staff=True))
+    page = client.get(f"/whatif/{WhatIf.objects.get().pk}/").text
+    assert f'href="/jobs/{yesterday[1].pk}/">#{yesterday[1].pk}' in page
+    assert "The quota of bob" in page
+    assert "and 1 more" not in page
+
+
+@pytest.mark.django_db
+def test_a_what_if_without_a_host_is_refused_at_the_form(yesterday: list[Job], client: Client) -> None:
+    client.force_login(factories.make_user("root", is_staff=True))
+    form = client.get("/whatif/").context["form"]
+    typed = {name: bound.value() for name, bound in ((name, form[name]) for name in form.fields)}
+    typed = {name: value for name, value in typed.items() if value not in (None, False)}
+    for name in [name for name in typed if name.startswith("host-")]:
+        typed[name] = 0
+    refused = client.post("/whatif/", typed)
+    assert (refused.status_code, WhatIf.objects.count()) == (422, 0)
+    assert "There would be no host left" in refused.text
+    assert client.post("/whatif/", {**typed, "more_hosts": 1}).status_code == 302
+
+
+@pytest.mark.django_db
+def test_a_what_if_is_refused_before_any_host_has_joined(client: Client) -> None:
+    client.force_login(factories.make_user("root", is_staff=True))
+    assert "No host has joined yet" in client.post("/whatif/", {"days": 7}).text
+    assert not WhatIf.objects.exists()

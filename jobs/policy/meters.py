@@ -7,7 +7,7 @@ from datetime import datetime
 
 from jobs.policy.ledger import Ledger
 from jobs.policy.past import quantile
-from jobs.policy.view import WHOLE, Node, Snapshot, Waiting
+from jobs.policy.view import WHOLE, Node, Reason, Snapshot, Waiting
 
 SHAPES = 12  # the most asked for, by which fragmentation is measured
 
@@ -48,6 +48,7 @@ class Report:
     fragmentation: tuple[tuple[float, float], ...]  # seconds since the begin, share
     preemptions: int
     passes: int
+    never: tuple[tuple[int, Reason], ...] = ()  # the first jobs that could never start, each with what is in the way
 
     @property
     def mean_fragmentation(self) -> float | None:
@@ -84,7 +85,10 @@ class Meter:
         if counts:
             self.waited.append((job.user, job.team, (now - job.queued_at).total_seconds()))
 
-    def report(self, *, tasks: int, ended: int, last_end: datetime, preemptions: int, passes: int) -> Report:
+    def report(
+        self, *, tasks: int, ended: int, last_end: datetime, preemptions: int, passes: int,
+        never: Sequence[tuple[int, Reason]],
+    ) -> Report:  # fmt: skip
         users, teams = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
         for user, team, seconds in self.waited:
             users[user].append(seconds)
@@ -97,6 +101,7 @@ class Meter:
             by_team={team: waits(found) for team, found in sorted(teams.items())},
             makespan=makespan, gpus=self.capacity, utilisation=self.gpu_seconds / whole if whole else 0.0,
             fragmentation=tuple(self.samples), preemptions=preemptions, passes=passes,
+            never=tuple(never),
         )  # fmt: skip
 
     def _fragmentation(self, nodes: Iterable[Node]) -> float:

@@ -11,11 +11,13 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 
 from jobs.policy import meters
+from jobs.policy.explain import is_final
 from jobs.policy.holdings import Holdings
 from jobs.policy.past import Like, Past
 from jobs.policy.plan import make_plan
 from jobs.policy.view import Placement, Plan, Preemption, Running, Snapshot, Waiting
 
+NAMED = 5  # jobs that could never start
 BUDGET_BEAT = timedelta(hours=1)  # a window of GPU-hours moves on: look again
 
 
@@ -262,5 +264,13 @@ class _Replay:
         ends = [record.ended for record in self.records.values() if record.ended is not None]
         return self.meter.report(
             tasks=len(self.records), ended=len(ends), last_end=max(ends, default=self.state.now),
-            preemptions=self.state.preemptions, passes=self.state.passes,
+            preemptions=self.state.preemptions, passes=self.state.passes, never=self._never(),
         )  # fmt: skip
+
+    def _never(self) -> list[tuple[int, Reason]]:
+        """The first jobs that never started, each with its first reason, a final one where there is any."""
+        left = [job for job in self.state.waiting if self.records[job].started is None]
+        if not left:
+            return []
+        told = make_plan(self._picture(likely=False), expect=frozenset()).reasons
+        return [(job, min(told[job], key=lambda r: not is_final(r))) for job in left[:NAMED] if told.get(job)]

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from jobs import replays, wording
 from jobs.models import Cluster
@@ -129,6 +130,11 @@ def _as_json(found: Report | Offered, trace: Trace) -> dict[str, Any]:
     if isinstance(found, Report):
         values["by_user"] = {trace.users.get(pk, str(pk)): waits for pk, waits in values["by_user"].items()}
         values["by_team"] = {trace.teams.get(pk, str(pk)): waits for pk, waits in values["by_team"].items()}
+        names = _names(trace)
+        values["never"] = [
+            {"job": job, "name": names[job], "reason": reason, "message": wording.wait_reason(reason, reader="")}
+            for job, reason in found.never
+        ]
         values["mean_fragmentation"] = found.mean_fragmentation
     return values
 
@@ -149,8 +155,24 @@ def _table(found: Report | Offered, trace: Trace) -> list[str]:
     everybody = _waits_table(_("Waits"), [(_("everybody"), found.waits)])
     teams = _waits_table(_("By team"), _most_waiting(found.by_team, trace.teams))
     users = _waits_table(_("By user"), _most_waiting(found.by_user, trace.users))
-    return [*facts, "", *everybody, *(["", *teams] if len(found.by_team) > 1 else []),
+    return [*facts, *_never(found, trace), "", *everybody, *(["", *teams] if len(found.by_team) > 1 else []),
             *(["", *users] if len(found.by_user) > 1 else [])]  # fmt: skip
+
+
+def _never(found: Report, trace: Trace) -> list[str]:
+    """The first of those that could never start, and why."""
+    names, more = _names(trace), found.tasks - found.started - len(found.never)
+    said = [
+        f"  #{job} {names[job]}".rstrip() + f": {wording.wait_reason(reason, reader='')}" for job, reason in found.never
+    ]
+    if not said:
+        return []
+    text = ngettext("and %(more)d more", "and %(more)d more", more)
+    return ["", _("Jobs that could never start"), *said, *([f"  {text % {'more': more}}"] if more else [])]
+
+
+def _names(trace: Trace) -> dict[int, str]:
+    return {task.job.id: task.name for task in trace.tasks}
 
 
 def _most_waiting(by: Mapping[int, Waits], names: Mapping[int, str]) -> list[tuple[str, Waits]]:
