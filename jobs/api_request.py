@@ -10,12 +10,12 @@ from django.utils.translation import gettext as _
 from ninja import Field
 from pydantic import AfterValidator, AwareDatetime, StringConstraints
 
-from jobs import units, wording
+from jobs import submit, units, wording
 from jobs.containerspec import SIGNALS
 from jobs.models import Mount, Priority, Team
 from jobs.quotas import Refusal
 from jobs.request import JobRequest, Problem
-from jobs.submit import default_limit
+from jobs.submit import check, default_limit
 from portal.apikit import Error, Flag, Number, Refused, Strict, Whole, one_error, refuse
 from portal.models import User
 
@@ -92,8 +92,19 @@ def read_request(body: JobIn, user: User) -> tuple[JobRequest, Team]:
     team = _collected(errors, lambda: team_of(user, body.team))
     request = _request(body, limit, mounts)
     if errors or team is None:
-        raise Refused(errors + problem_errors(request.problems()))
+        raise Refused(errors + _further(request, user, team, {error["field"] for error in errors}))
     return request, team
+
+
+def _further(request: JobRequest, user: User, team: Team | None, told: set[str]) -> list[Error]:
+    """What else is wrong with it, at fields that are not `told` of yet."""
+    names = {name: field for field, name in FIELDS.items()}
+    try:
+        check(request, owner=user, team=team, unread={names.get(name, name) for name in told})
+    except submit.Refused as refused:
+        found = problem_errors(refused.problems) + refusal_errors(refused.refusals, user.username)
+        return [error for error in found if error["field"] not in told]
+    return []
 
 
 def _collected(errors: list[Error], read: Any) -> Any:
@@ -167,10 +178,12 @@ def team_of(user: User, name: str | None) -> Team:
     if name in teams:
         return teams[name]
     if not teams:
-        raise refuse("NO_TEAM", _("You are in no team yet; an administrator adds you to one."), field="team")
+        sentence = _("You are in no team yet, and every job is charged to one: ask an administrator to add you.")
+        raise refuse("NO_TEAM", sentence, field="team")
     known = {"teams": ", ".join(teams), "name": name}
     if name is None:
-        raise refuse("TEAM_NEEDED", _("Say which of your teams to charge: %(teams)s.") % known, field="team")
+        sentence = _("You are in several teams: name the one to charge (team, or --team): %(teams)s.") % known
+        raise refuse("TEAM_NEEDED", sentence, field="team")
     raise refuse("TEAM_UNKNOWN", _("You are not in a team “%(name)s”; yours: %(teams)s.") % known, field="team")
 
 

@@ -182,10 +182,10 @@ class JobForm(MoreFields):
 
     def _admission(self, request: JobRequest, team: Team | None) -> None:
         """What `submit` would refuse whatever is running now."""
-        if team is None:
-            return self._problems(request.problems())
+        names = {name: field for field, name in FIELDS.items()}
+        unread = {names.get(name, name) for name in self.unread}
         try:
-            check(request, owner=self.user, team=team)
+            check(request, owner=self.user, team=team, unread=unread)
         except Refused as refused:
             self.refuse(refused)
 

@@ -1,7 +1,8 @@
 """Take a request in: checked, admitted against the quotas in a transaction, stored. Never lost, never twice."""
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Team
 from jobs.policy.explain import impossible
 from jobs.policy.ledger import Ledger
 from jobs.queues import wake_scheduler
-from jobs.quotas import Limits, Refusal
+from jobs.quotas import WHOLE, Limits, Refusal
 from jobs.request import JobRequest, Problem
 
 LATE = timedelta(minutes=10)  # a start time may be over for so long: it was not when it was typed
@@ -41,7 +42,6 @@ def submit(request: JobRequest, *, owner: Any, team: Team, submission: uuid.UUID
     if existing := same.first():
         return existing
     limits = check(request, owner=owner, team=team)
-    _check_hardware(request, owner=owner, team=team)
     try:
         with transaction.atomic():
             if any(limit.queued_jobs is not None for limit in limits):
@@ -56,13 +56,17 @@ def submit(request: JobRequest, *, owner: Any, team: Team, submission: uuid.UUID
     return job
 
 
-def check(request: JobRequest, *, owner: Any, team: Team) -> tuple[Limits, Limits]:
-    """The limits of owner and team, both of which the request could meet.
+def check(
+    request: JobRequest, *, owner: Any, team: Team | None, unread: Collection[str] = ()
+) -> tuple[Limits, ...]:  # fmt: skip
+    """The limits of owner and team, all of which the request could meet. Without a team what concerns none is checked.
 
-    Raises Refused for whatever no waiting would mend: wrong fields, rights, limits below the request itself.
+    Raises Refused for whatever no waiting would mend: wrong fields, rights, limits below the request itself, and what
+    no host could ever give. Fields that are wrong, or `unread`, are left out of what hosts are asked for.
     """
     problems = [*request.problems(), *_when(request), *_rights(request, owner, team)]
-    limits = usage.user_limits([owner])[owner.pk], usage.team_limits([team])[team.pk]
+    problems += _hardware(request, {*unread, *(problem.field for problem in problems)}, owner=owner, team=team)
+    limits = (usage.user_limits([owner])[owner.pk], *(usage.team_limits([team])[team.pk] for team in [team] if team))
     refusals = [*quotas.never(request, *limits), *quotas.above_ceiling(request, *limits)]
     if problems or refusals:
         raise Refused(refusals, problems)
@@ -75,17 +79,24 @@ _FIELDS = {
 }  # fmt: skip
 
 
-def _check_hardware(request: JobRequest, *, owner: Any, team: Team) -> None:
-    """Raise Refused when no host could ever run it. A job that was taken in waits, should the hosts shrink later."""
+# What any host gives: stands in for fields that are wrong.
+_NOTHING: dict[str, Any] = {
+    "gpus": 0, "gpu_model": "", "gpu_memory_mib": 0, "gpu_milli": WHOLE, "gpu_profile": "", "least_gpus": None,
+    "millicpus": 0, "memory_mib": 0, "node_labels": (),
+}  # fmt: skip
+_OF_GPUS = {"gpus", "gpu_model", "gpu_memory_mib", "gpu_milli", "gpu_profile", "least_gpus"}
+
+
+def _hardware(request: JobRequest, wrong: set[str], *, owner: Any, team: Team | None) -> list[Problem]:
+    """What no host could ever give it. A job that was taken in waits, should the hosts shrink later."""
     ledgers = [Ledger(node) for node in snapshot.hardware(timezone.now())]
     if not ledgers:
-        return
-    asked = snapshot.waiting(build(request, owner=owner, team=team))
-    reasons = impossible(asked, ledgers)
-    if reasons:
-        raise Refused(
-            problems=[Problem(field=_FIELDS.get(r["code"], "gpus"), code=r["code"], params=r) for r in reasons]
-        )
+        return []
+    if wrong & {"gpus", "least_gpus", "gpu_profile"}:  # how many GPUs, and of what kind, is not known then
+        wrong = wrong | _OF_GPUS
+    sure = replace(request, **{name: nothing for name, nothing in _NOTHING.items() if name in wrong})
+    reasons = impossible(snapshot.waiting(build(sure, owner=owner, team=team)), ledgers)
+    return [Problem(field=_FIELDS.get(r["code"], "gpus"), code=r["code"], params=r) for r in reasons]
 
 
 def _when(request: JobRequest) -> Iterator[Problem]:
@@ -99,10 +110,10 @@ def _when(request: JobRequest) -> Iterator[Problem]:
         yield Problem(field="start_after", code="START_FAR")
 
 
-def _rights(request: JobRequest, owner: Any, team: Team) -> list[Problem]:
+def _rights(request: JobRequest, owner: Any, team: Team | None) -> list[Problem]:
     """What this person may not ask for."""
     problems = []
-    if not Membership.objects.filter(team=team, user=owner).exists():
+    if team and not Membership.objects.filter(team=team, user=owner).exists():
         problems.append(Problem(field="team", code="NOT_IN_TEAM", params={"team": team.name}))
     if request.limit_seconds is None and not owner.may_run_unlimited:
         problems.append(Problem(field="limit_seconds", code="NO_LIMIT_FORBIDDEN"))
@@ -110,7 +121,7 @@ def _rights(request: JobRequest, owner: Any, team: Team) -> list[Problem]:
         problems.append(Problem(field="image", code="IMAGE_NOT_ALLOWED", params={"image": request.image}))
     if request.mounts and owner.may_run_as_root:
         problems.append(Problem(field="mounts", code="MOUNTS_AS_ROOT"))
-    if request.mounts and not set(request.mounts) <= set(allowed_mounts(team).values_list("pk", flat=True)):
+    if team and request.mounts and not set(request.mounts) <= set(allowed_mounts(team).values_list("pk", flat=True)):
         problems.append(Problem(field="mounts", code="MOUNT_NOT_ALLOWED"))
     return problems
 
@@ -148,7 +159,7 @@ def _store(request: JobRequest, owner: Any, team: Team, submission: uuid.UUID) -
     return job
 
 
-def build(request: JobRequest, *, owner: Any, team: Team) -> Job:
+def build(request: JobRequest, *, owner: Any, team: Team | None) -> Job:
     """The job as it would be stored, unsaved: also what a preview plans with."""
     plain = {name: value for name, value in request.environment if name not in request.secret_names}
     sealed = {name: secretbox.seal(value) for name, value in request.environment if name in request.secret_names}

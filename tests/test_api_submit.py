@@ -197,3 +197,22 @@ def test_a_preview_above_the_quota_is_never(alice: User) -> None:
     answer = Api(alice).post("/jobs/preview", JOB | {"gpus": 2}).json()
     assert answer["verdict"] == "never"
     assert answer["reasons"][0]["code"] == "QUOTA_GPUS"
+
+
+def test_all_mistakes_are_told_at_once(alice: User, vision: Team) -> None:
+    factories.make_node("alpha", gpus=4)
+    Quota.objects.create(user=alice, millicpus=2000)
+    wrong = {"gpus": 9, "cpus": 3, "name": "", "limit": "soon", "mounts": ["nothing"]}
+    told = [("cpus", "QUOTA_CPUS"), ("gpus", "TOO_LARGE_GPUS"), ("name", "NAME_EMPTY")]
+    assert sorted(errors(Api(alice).submit(**wrong))) == sorted(
+        [*told, ("limit", "BAD_DURATION"), ("mounts", "MOUNT_UNKNOWN")]
+    )
+    assert sorted(errors(Api(alice).submit(gpus=9, cpus=3, name=""))) == told
+
+
+def test_who_is_in_several_teams_or_none_is_told_what_to_do(alice: User) -> None:
+    factories.make_team("audio").members.add(alice)
+    (told,) = Api(alice).submit().json()["errors"]
+    assert "--team" in told["message"]
+    (told,) = Api(factories.make_user("dora")).submit().json()["errors"]
+    assert "ask an administrator" in told["message"]

@@ -465,3 +465,31 @@ def test_markup_in_a_name_is_shown_as_text(client: Client, alice: User, vision: 
                                              **rows(("<img src=x onerror=alert(1)>", "</textarea><b>"))))  # fmt: skip
     for markup in ("<script>alert", "<img src=x", "</textarea><b>"):
         assert markup not in answer.text
+
+
+# --- many mistakes at once ---
+
+
+def test_what_hosts_and_quotas_never_allow_is_told_beside_other_mistakes(alice: User, vision: Team) -> None:
+    factories.make_node("alpha", gpus=4)
+    Quota.objects.create(user=alice, millicpus=2000)
+    form = form_of(alice, vision, name="", memory="lots", gpus=9, cpus="3", image="Bad Image", limit="soon")
+    codes = {name: {error.code for error in found} for name, found in form.errors.as_data().items()}
+    assert codes == {
+        "name": {"NAME_EMPTY"}, "memory": {"BAD_SIZE"}, "gpus": {"TOO_LARGE_GPUS"}, "cpus": {"QUOTA_CPUS"},
+        "image": {"BAD_IMAGE_REF"}, "limit": {"BAD_DURATION"},
+    }  # fmt: skip
+
+
+def test_hosts_are_not_asked_for_what_is_wrong_in_itself(alice: User, vision: Team) -> None:
+    factories.make_node("alpha", gpus=4)
+    assert set(form_of(alice, vision, gpus=4, gpu_percent="150").errors) == {"gpu_percent"}
+    assert set(form_of(alice, vision, gpus="many", gpu_memory="900").errors) == {"gpus"}
+    assert set(form_of(alice, vision, gpus=9, least_gpus=12).errors) == {"least_gpus"}
+    assert set(form_of(alice, vision, gpus=9, gpu_percent="50").errors) == {"gpus", "gpu_percent"}
+
+
+def test_who_is_in_no_team_is_told_the_other_mistakes_too(db: None) -> None:
+    factories.make_node("alpha", gpus=4)
+    dora = factories.make_user("dora")
+    assert {"team", "name", "gpus"} <= set(JobForm({"name": "", "gpus": 9, "cpus": 1, "memory": 1}, user=dora).errors)

@@ -15,7 +15,7 @@ from jobs.policy.explain import is_final
 from jobs.policy.holdings import Holdings
 from jobs.policy.past import Like, Past
 from jobs.policy.plan import make_plan
-from jobs.policy.view import Placement, Plan, Preemption, Running, Snapshot, Waiting
+from jobs.policy.view import Placement, Plan, Preemption, Reason, Running, Snapshot, Waiting
 
 NAMED = 5  # jobs that could never start
 BUDGET_BEAT = timedelta(hours=1)  # a window of GPU-hours moves on: look again
