@@ -149,6 +149,7 @@ def test_a_change_may_be_any_model(client: Client, alice: User, vision: Team) ->
     ("numbers", "sentence"),
     [({"asked": 2, "free": 0, "free_in_all": 0, "total": 8}, "All 8 GPUs that would do are in use."),
      ({"asked": 2, "free": 0, "total": 1}, "The only GPU that would do is in use."),
+     ({"asked": 2, "free": 1, "total": 4}, "2 GPUs asked, and 1 of 4 is free."),
      ({"asked": 4, "free": 1, "free_in_all": 2, "total": 8}, "4 GPUs asked, and 2 of 8 are free."),
      ({"asked": 2, "free": 1, "free_in_all": 2, "total": 8},
       "2 of 8 GPUs are free, but not on one host: 2 GPUs asked, and a has the most, 1.")],

@@ -66,12 +66,19 @@ def _busy_gpus(p: Params) -> str:
             "The only GPU that would do is in use.", "All %(total)d GPUs that would do are in use.", p["total"]
         )
     elif free >= p["asked"]:
-        text = _(
+        text = ngettext(
+            "%(all)d of %(total)d GPUs is free, but not on one host: "
+            "%(asked)s asked, and %(node)s has the most, %(free)d.",
             "%(all)d of %(total)d GPUs are free, but not on one host: "
-            "%(asked)s asked, and %(node)s has the most, %(free)d."
+            "%(asked)s asked, and %(node)s has the most, %(free)d.",
+            free,
         )
     else:
-        text = _("%(asked)s asked, and %(all)d of %(total)d are free.")
+        text = ngettext(
+            "%(asked)s asked, and %(all)d of %(total)d is free.",
+            "%(asked)s asked, and %(all)d of %(total)d are free.",
+            free,
+        )
     return text % found
 
 
@@ -134,9 +141,9 @@ def _large(text: str, p: Params, quantity: Any) -> str:
 
 def _no_model(p: Params) -> str:
     if p.get("models"):
-        text = _("No host has a %(model)s; there are %(models)s.")
+        text = _("No host has the GPU model %(model)s; there are %(models)s.")
         return text % {"model": p["model"], "models": q.names(p["models"])}
-    return _("No host has a %(model)s.") % p
+    return _("No host has the GPU model %(model)s.") % p
 
 
 def _no_gpu_memory(p: Params) -> str:
@@ -211,7 +218,7 @@ WAITS: Table = {
     "FITS_WITHIN": lambda p: (
         _("It would start now with a time limit of %(limit)s.") % {"limit": q.duration(p["seconds"])}
     ),
-    "FITS_ON": lambda p: _("It would start now on a %(model)s.") % p,
+    "FITS_ON": lambda p: _("It would start now on the GPU model %(model)s.") % p,
     "FITS_WITHOUT": lambda p: _("It would start now on a host without %(labels)s.") % {"labels": q.names(p["labels"])},
     "FITS_WITH_CPUS": lambda p: _("It would start now with %(cpus)s.") % {"cpus": q.cpus(p["millicpus"])},
     "FITS_WITH_MEMORY": lambda p: (
