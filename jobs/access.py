@@ -1,9 +1,11 @@
 """Who may see and do what: the one authorisation of routes, API calls and sockets."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.http import Http404
+from django.utils.translation import gettext as _
 
 from jobs.models import Job, Membership
 
@@ -35,7 +37,7 @@ def can_control(user: Any, job: Job) -> bool:
     return Membership.objects.filter(team=job.team_id, user=user, role=Membership.Role.LEAD).exists()
 
 
-def can_pin(user: Any) -> bool:
+def can_pin(user: Any, job: Job | None = None) -> bool:
     """Whether the user may put jobs before all others: staff."""
     return bool(user.is_active and user.is_staff)
 
@@ -43,3 +45,12 @@ def can_pin(user: Any) -> bool:
 def can_reorder(user: Any, job: Job) -> bool:
     """Whether the user may exchange the job's place with another of its owner's: the owner and staff."""
     return bool(user.is_active and (user.is_staff or job.owner_id == user.pk))
+
+
+def denial(may: Callable[[Any, Job], bool]) -> str:
+    """Who may, for one who may not: `may` is the check that failed."""
+    if may is can_pin:
+        return _("Only an administrator may do this.")
+    if may is can_reorder:
+        return _("Only its owner or an administrator may do this.")
+    return _("Only its owner, a lead of its team or an administrator may do this.")

@@ -10,8 +10,10 @@ from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
@@ -24,6 +26,7 @@ from jobs.adminforms import NodeForm, QuotaForm, QuotaSizesForm, RegistryLoginFo
 from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Priority, Quota, RegistryLogin, Run, Team
 from jobs.queues import wake_scheduler
 from jobs.rebind import drain
+from jobs.vacate import leaving, vacate
 from jobs.states import EndReason, JobState
 
 
@@ -55,13 +58,31 @@ class SizedNodeAdmin(NodeAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         return [*super().get_readonly_fields(request, obj), *self.readonly_fields]
 
-    @admin.action(description=_("Cordon, and move its jobs away (each is stopped, and starts elsewhere)"),
-                  permissions=["change"])  # fmt: skip
-    def move_away(self, request: HttpRequest, nodes: QuerySet[Node]) -> None:
+    @admin.action(description=_("Cordon, and move its jobs away…"), permissions=["change"])
+    def move_away(self, request: HttpRequest, nodes: QuerySet[Node]) -> HttpResponse | None:
+        """First a page that says what would become of each job, then the deed."""
+        if not request.POST.get("confirmed"):
+            return self._ask_first(request, nodes)
         self.cordon(request, nodes)
-        moved = sum(drain(node, request.user) for node in nodes.all())
-        text = ngettext("%d job is being moved away.", "%d jobs are being moved away.", moved)
-        self.message_user(request, text % moved)
+        chosen = {name: bool(request.POST.get(name)) for name in ("regardless", "protected")}
+        moved, left = vacate(nodes.all(), request.user, **chosen)
+        text = ngettext("%d job is being moved away.", "%d jobs are being moved away.", len(moved))
+        self.message_user(request, text % len(moved), messages.SUCCESS)
+        if left:
+            text = ngettext("%(count)d job runs to its end where it is: %(jobs)s.",
+                            "%(count)d jobs run to their end where they are: %(jobs)s.", len(left))  # fmt: skip
+            jobs = ", ".join(f"#{one.run.job_id} ({one.run.node.name})" for one in left)
+            self.message_user(request, text % {"count": len(left), "jobs": jobs}, messages.WARNING)
+        return None
+
+    def _ask_first(self, request: HttpRequest, nodes: QuerySet[Node]) -> HttpResponse:
+        found = leaving(nodes, timezone.now())
+        context = {
+            **self.admin_site.each_context(request), "title": gettext("Cordon, and move its jobs away"),
+            "opts": self.model._meta, "nodes": nodes, "leaving": found, "reason": request.POST.get("reason", "")[:200],
+            "without": [one for one in found if not one.to], "protected": [one for one in found if one.is_protected],
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/gpus/node/move_away.html", context)
 
     @admin.display(description=_("CPUs"))
     def cpus(self, node: Node) -> str:
@@ -215,7 +236,8 @@ class InWords:
 
     @admin.display(description=_("reason"), ordering="end_reason")
     def end_words(self, row: Job | Run) -> str:
-        return wording.end_label(row.end_reason) if row.end_reason else "–"
+        said = wording.run_label(row) if isinstance(row, Run) else row.end_reason and wording.end_label(row.end_reason)
+        return said or "–"
 
 
 class WordsFilter(admin.SimpleListFilter):

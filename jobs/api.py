@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from ninja import Field, Query, Router, Status
 
 from jobs import control, job_views, logstore, wording, workspace
-from jobs.access import can_control, get_job, visible_jobs
+from jobs.access import can_control, denial, get_job, visible_jobs
 from jobs.amend import amend
 from jobs.api_request import (
     MOST_CPUS,
@@ -83,6 +83,7 @@ def preview_job(request: HttpRequest, body: JobIn) -> dict[str, Any]:
         "verdict": seen.verdict, "node": seen.node, "position": seen.position or None,
         **_expected(seen.expected),
         "reasons": [*refusals, *_reasons(seen.reasons, request.user)],
+        "loan": wording.loan(**asdict(seen.loan), would=True) if seen.loan else "",
     }  # fmt: skip
 
 
@@ -197,8 +198,7 @@ def _controlled(request: HttpRequest, job_id: int, may: Callable[[Any, Job], boo
     """The job, for one who may act on it. Raises Refused, or Http404 for strangers."""
     job = get_job(request.user, job_id)
     if not may(request.user, job):
-        sentence = _("Only its owner, a lead of its team or an administrator may do this.")
-        raise refuse("NOT_YOURS", sentence, status=403)
+        raise refuse("NOT_YOURS", denial(may), status=403)
     return job
 
 
@@ -356,7 +356,7 @@ def queue(
 
 def _entry(entry: Entry, user: Any) -> dict[str, Any]:
     job = entry.job
-    seen = {"name": job.name, "image": job.image}
+    seen = {"name": job.name, "image": job.image, "put_back": wording.put_back(job, latest_run(job))}
     return {
         "id": job.pk, "place": entry.place, "state": job.state, "owner": job.owner.username, "team": job.team.name,
         "mine": entry.mine, "gpus": job.gpus, "gpu_model": job.gpu_model,

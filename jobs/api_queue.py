@@ -18,20 +18,16 @@ router = Router(tags=["queue"])
 ANSWERS = {200: Changed, 403: Errors, 404: Errors, 422: Errors}
 
 
-def _may_pin(user: Any, job: Job) -> bool:
-    return can_pin(user)
-
-
 @router.post("/jobs/{int:job_id}/pin", auth=MAY_WRITE, response=ANSWERS)
 def pin(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Put a waiting job before all others. For administrators."""
-    return act(request, job_id, reorder.pin, may=_may_pin)
+    return act(request, job_id, reorder.pin, may=can_pin)
 
 
 @router.post("/jobs/{int:job_id}/unpin", auth=MAY_WRITE, response=ANSWERS)
 def unpin(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Take a pin away. For administrators."""
-    return act(request, job_id, reorder.unpin, may=_may_pin)
+    return act(request, job_id, reorder.unpin, may=can_pin)
 
 
 class PriorityIn(Strict):

@@ -96,8 +96,9 @@ class ListedJob(JobRow):
 class JobOut(JobRow):
     """The same answer as the job's page and its socket have."""
 
-    ways: list[dict[str, Any]] = Field(description="What would let it start now: text, and changes to post to amend")
+    ways: list[dict[str, Any]] = Field(description="What may change: text, changes to post to amend, a question")
     put_back: str = Field(description="Why it waits although it ran already; else empty")
+    loan: str = Field(description="That its GPUs are borrowed, and when they can be taken back; else empty")
     actions: dict[str, bool] = Field(description="What the reader may do to it now")
     gpus_granted: list[dict[str, Any]]
     warnings: list[str]
@@ -170,6 +171,7 @@ class PreviewOut(Schema):
 
 
 class QueueEntry(Schema):
+    loan: str = Field(description="That its GPUs would be borrowed, and when they could be taken back; else empty")
     """A waiting job. Name and image are null for those who may not see the job itself."""
 
     id: int
@@ -184,6 +186,7 @@ class QueueEntry(Schema):
     gpus: int
     gpu_model: str
     cpus: float
+    put_back: str | None = Field(description="Why it waits although it ran already; else empty")
     memory_gib: float
     millicpus: int
     memory_mib: int

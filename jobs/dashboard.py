@@ -16,6 +16,7 @@ from jobs import formhelp
 from jobs.access import visible_jobs
 from jobs.board import in_full, places
 from jobs.models import AllocationSlot, Job, Team
+from jobs.snapshot import cordoned
 from jobs.states import ENDED, LIVE, WAITING, JobState
 
 MOST = 12
@@ -74,7 +75,7 @@ def _closed(gpu: GPU, now: datetime) -> dict[str, Any] | None:
     if not gpu.node.is_alive(now):
         return {"code": "NODES_SILENT", "nodes": gpu.node.name}
     if gpu.node.cordoned:
-        return {"code": "NODES_CORDONED", "nodes": gpu.node.name}
+        return cordoned(gpu.node)
     return why_unavailable(gpu, now)
 
 

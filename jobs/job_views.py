@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from jobs import control, jobpage, logstore, readings, secretbox, units, wording, workspace
 from jobs import extend as extending
-from jobs.access import can_control, get_job
+from jobs.access import can_control, denial, get_job
 from jobs.amend import amend as lower
 from jobs.models import Job, Run
 from jobs.rebind import rebind
@@ -183,7 +183,7 @@ def act(
     """Do it and go back to the job's page, which says what was refused, or `nothing` where nothing changed."""
     job = get_job(request.user, pk)
     if not may(request.user, job):  # a colleague sees the job, and learns that it is not theirs to steer
-        messages.error(request, _("Only its owner, a lead of its team or an administrator may do this."))
+        messages.error(request, denial(may))
         return redirect(job)
     try:
         if not verb(job, request.user):

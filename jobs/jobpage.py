@@ -65,7 +65,7 @@ def events(job: Job) -> list[dict[str, Any]]:
 def runs(job: Job) -> list[dict[str, Any]]:
     """Every attempt, newest first."""
     found = job.runs.select_related("node", "wish_by").order_by("-number")
-    return [{"run": run, "label": wording.end_label(run.end_reason) if run.end_reason else "",
+    return [{"run": run, "label": wording.run_label(run),
              "sentence": wording.end_sentence(job, run) if run.end_reason else ""} for run in found]  # fmt: skip
 
 

@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from django.utils import timezone
 
-from jobs import estimates, quotas, snapshot, usage
+from jobs import borrowing, estimates, quotas, snapshot, usage
 from jobs.board import in_line
+from jobs.borrowing import Loan
 from jobs.models import Cluster, Team
 from jobs.policy import Expected, Reason, make_plan
 from jobs.policy.explain import NEVER
@@ -27,6 +28,7 @@ class Preview:
     reasons: tuple[Reason, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     position: int = 0  # among those that could start now; 0: it is not to start before some time
+    loan: Loan | None = None  # what of it would be borrowed from other teams
     expected: Expected | None = None  # None: it starts now, or never, or nobody can say
 
 
@@ -40,14 +42,23 @@ def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
     plan = make_plan(picture)
     placed = next((p for p in plan.placements if p.job == 0), None)
     if placed is not None and not refusals:
-        return Preview(verdict="now", node=placed.node, gpus=len(placed.gpu_uuids))
-    reasons = plan.reasons.get(0, ())
+        count = len(placed.gpu_uuids)
+        return Preview(verdict="now", node=placed.node, gpus=count, loan=borrowing.of_job(job, count))
+    reasons = tuple(map(_not_yet, plan.reasons.get(0, ())))
     if refusals or any(reason["code"] in NEVER for reason in reasons):
         return Preview(verdict="never", reasons=tuple(_beside(refusals, reasons)), refusals=refusals)
     ahead = {p.job for p in plan.placements}
     line = [w.id for w in whole(picture) if w.id not in ahead and in_line(w, now)]
     expected = estimates.shown({0: plan.expected[0]}, {0: job.gpus}, now)[0] if 0 in plan.expected else None
-    return Preview(verdict="waits", reasons=reasons, position=line.index(0) + 1 if 0 in line else 0, expected=expected)
+    return Preview(
+        verdict="waits", reasons=reasons, position=line.index(0) + 1 if 0 in line else 0, expected=expected,
+        loan=borrowing.of_job(job, job.gpus),
+    )  # fmt: skip
+
+
+def _not_yet(reason: Reason) -> Reason:
+    """Of a job that nobody has submitted: nothing happens for it yet."""
+    return {**reason, "code": "WOULD_MAKE_WAY"} if reason["code"] == "MAKING_WAY" else reason
 
 
 def _beside(refusals: tuple[Refusal, ...], reasons: Iterable[Reason]) -> Iterator[Reason]:

@@ -37,17 +37,13 @@ def fair_share(request: HttpRequest) -> HttpResponseBase:
 @signed_in
 @require_POST
 def pin(request: HttpRequest, pk: int) -> HttpResponseBase:
-    return _back(request, act(request, pk, reorder.pin, _("Only a waiting job can be pinned."), may=_may_pin))
+    return _back(request, act(request, pk, reorder.pin, _("Only a waiting job can be pinned."), may=can_pin))
 
 
 @signed_in
 @require_POST
 def unpin(request: HttpRequest, pk: int) -> HttpResponseBase:
-    return _back(request, act(request, pk, reorder.unpin, _("It is not pinned, or no longer waits."), may=_may_pin))
-
-
-def _may_pin(user: Any, job: Job) -> bool:
-    return can_pin(user)
+    return _back(request, act(request, pk, reorder.unpin, _("It is not pinned, or no longer waits."), may=can_pin))
 
 
 @signed_in

@@ -5,31 +5,29 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from gpus.models import Node
 from jobs import quotas, snapshot, suppose, usage
 from jobs.control import revoke, wish
 from jobs.images import Allowed
 from jobs.models import Cluster, Job, Run
 from jobs.quotas import Refusal
 from jobs.request import Problem
-from jobs.states import LIVE, EndReason, JobState, RunState, Wish
+from jobs.states import EndReason, RunState, Wish
 from jobs.submit import Refused
 
 
-def rebind(job: Job, actor: Any, *, gpus: int | None = None) -> bool:
+def rebind(job: Job, actor: Any, *, gpus: int | None = None, regardless: bool = False) -> bool:
     """RUNNING → STOPPING → QUEUED → …: the job goes on elsewhere, or, if it is elastic, with so many GPUs.
 
     False when it is not running, or is being stopped already. Raises Refused, with numbers, when there is no
-    place for it now: it is not stopped for nothing. Only staff move it away from a closed host regardless.
+    place for it now: it is not stopped for nothing, unless `regardless` says that it is to wait for one.
     """
     job.refresh_from_db()
     run = job.current_run
     if run is None or run.state not in (RunState.PLACED, RunState.STARTING, RunState.RUNNING) or run.wish:
         return False
-    draining = bool(actor and actor.is_staff and run.node.cordoned)
     wanted = _size(job, run, gpus)
     avoid = [] if gpus is not None or run.node.cordoned else run.gpu_uuids
-    if not draining:
+    if not regardless:
         _check_place(job, run, wanted, avoid)
     changes: dict[str, Any] = {"avoid_gpus": avoid}
     if gpus is not None:
@@ -40,20 +38,22 @@ def rebind(job: Job, actor: Any, *, gpus: int | None = None) -> bool:
 def _move(job: Job, run: Run, actor: Any, changes: dict[str, Any]) -> bool:
     told = {"gpus": changes["gpus"]} if "gpus" in changes else {}
     with transaction.atomic():
-        if run.state == RunState.PLACED and revoke(run, EndReason.REBOUND, actor):
-            moved = True
-        else:
-            moved = wish(run, Wish.REBIND, actor, **told)
+        moved = _not_begun(run, actor, told) or wish(run, Wish.REBIND, actor, **told)
         if moved:
             Job.objects.filter(pk=job.pk).update(**changes)
     return moved
 
 
-def drain(node: Node, actor: Any) -> int:
-    """Move every job away from a node that is cordoned; how many were asked. Those that have no place yet wait."""
-    jobs = Job.objects.filter(state__in=LIVE - {JobState.STOPPING}, runs__node=node).distinct()
-    held = [job for job in jobs if (run := job.current_run) is not None and run.node_id == node.pk]
-    return sum(rebind(job, actor) for job in held)
+def _not_begun(run: Run, actor: Any, told: dict[str, Any]) -> bool:
+    """Take back a run that is only placed; the journal says why as of any other."""
+    if run.state != RunState.PLACED:
+        return False
+    with transaction.atomic():
+        run.job.note("WISHED", actor=actor, run=run, wish=str(Wish.REBIND), **told)
+        if revoke(run, EndReason.REBOUND, actor):
+            return True
+        transaction.set_rollback(True)
+    return False
 
 
 def _size(job: Job, run: Run, gpus: int | None) -> int:

@@ -196,9 +196,15 @@ def why_closed(row: NodeRow, now: datetime) -> Reason | None:
     if not row.is_alive(now):
         return {"code": "NODES_SILENT", "nodes": [row.name]}
     if row.cordoned:
-        return {"code": "NODES_CORDONED", "nodes": [row.name]}
+        return cordoned(row)
     if row.engine_error:
         return {"code": "ENGINE", "node": row.name, "message": row.engine_error[:200]}
     if row.gpu_status in SICK_DRIVER:
         return {"code": "DRIVER", "node": row.name, "status": row.gpu_status}
     return None
+
+
+def cordoned(row: NodeRow) -> Reason:
+    """That an admin has closed the host, and what was written down as the reason, if anything."""
+    why = {"why": {row.name: row.cordon_reason}} if row.cordon_reason else {}
+    return {"code": "NODES_CORDONED", "nodes": [row.name], **why}

@@ -3,13 +3,15 @@
 import hashlib
 import json
 import time
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
 
-from jobs import board, estimates, logstore, wording
+from jobs import board, borrowing, estimates, logstore, wording
 from jobs.access import can_control, can_pin
+from jobs.amend import lowered, submitted_with
 from jobs.looks import cannot_start, state_look
 from jobs.models import AllocationSlot, Job, Run
 from jobs.states import ENDED, LIVE, WAITING, JobState, RunState
@@ -26,10 +28,10 @@ def status(job: Job, reader: Any) -> dict[str, Any]:
     run = current_run(job)
     said = summary(job, run, reader)
     said |= {
-        "actions": actions(job, reader, run), "ways": _ways(job, reader), "put_back": _put_back(job, run),
+        "actions": actions(job, reader, run), "ways": _ways(job, reader), "put_back": wording.put_back(job, run),
         "gpus_granted": granted_gpus(run),
         "warnings": [wording.warning(found) for found in _warnings(run)] if run and job.state in LIVE else [],
-        "expected": expected(job),
+        "expected": expected(job), "loan": _loan(job, run),
     }  # fmt: skip
     steady = {name: value for name, value in said.items() if name not in VOLATILE}
     version = hashlib.sha256(json.dumps(steady, sort_keys=True).encode()).hexdigest()[:12]
@@ -124,14 +126,14 @@ def _ways(job: Job, reader: Any) -> list[dict[str, Any]]:
     """What the reader may change at a press so that the waiting job starts now: `text`, and the `changes` to post."""
     if job.state not in WAITING or not can_control(reader, job):
         return []
-    return wording.ways(job)
+    first = submitted_with(job)
+    return [*wording.ways(job, first), *wording.ways_back(lowered(job, first))]
 
 
-def _put_back(job: Job, run: Run | None) -> str:
-    """Why a job that ran already waits again; empty for others."""
-    if job.state not in WAITING or run is None or not run.end_reason:
-        return ""
-    return wording.end_sentence(job, run)
+def _loan(job: Job, run: Run | None) -> str:
+    """That a live job's GPUs are borrowed, and when they can be taken back; empty where they are not."""
+    found = borrowing.of_run(run) if run is not None and job.state in LIVE - {JobState.STOPPING} else None
+    return wording.loan(**asdict(found)) if found else ""
 
 
 def actions(job: Job, reader: Any, run: Run | None = None) -> dict[str, bool]:

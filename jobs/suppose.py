@@ -7,6 +7,7 @@ from datetime import datetime
 from jobs import snapshot
 from jobs.models import Job, Run
 from jobs.policy import Gpu, Node, Placement, Reason, Snapshot, Waiting, make_plan
+from jobs.policy.ledger import slots_of
 
 
 def without(picture: Snapshot, run: Run) -> Snapshot:
@@ -37,9 +38,26 @@ def place_for(
         snapshot.waiting(job), id=job.pk, gpus=gpus, least_gpus=None, avoid=frozenset(avoid), held_by=(), pinned=True,
         start_after=None, yields_to=None,
     )  # fmt: skip
-    free = replace(without(picture, run), waiting=(asked,), user_limits={}, team_limits={}, paused=None)
+    free = replace(without(picture, run), waiting=(asked,), user_limits={}, team_limits={})
     plan = make_plan(free)
     return next((p for p in plan.placements if p.job == job.pk), None), plan.reasons.get(job.pk, ())
+
+
+def with_placed(picture: Snapshot, job: Job, placed: Placement) -> Snapshot:
+    """The picture once the job holds that place."""
+    nodes = tuple(_more(node, job, placed.gpu_uuids) if node.name == placed.node else node for node in picture.nodes)
+    return replace(picture, nodes=nodes)
+
+
+def _more(node: Node, job: Job, uuids: Sequence[str]) -> Node:
+    asked = snapshot.waiting(job)
+    return replace(
+        node, used_millicpus=node.used_millicpus + job.millicpus, used_memory_mib=node.used_memory_mib + job.memory_mib,
+        gpus=tuple(
+            replace(gpu, used_slots=gpu.used_slots + slots_of(asked, gpu)) if gpu.uuid in uuids else gpu
+            for gpu in node.gpus
+        ),
+    )  # fmt: skip
 
 
 def delays(picture: Snapshot, run: Run, until: datetime) -> dict[int, float | None]:

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import wraps
 from typing import Any
 from uuid import UUID, uuid4
@@ -126,6 +127,7 @@ def _preview_context(form: JobForm) -> dict[str, Any]:
         "expected": found.expected and wording.expected_start(found.expected.earliest, found.expected.latest),
         "sentences": [*(said for _f, _c, said in wording.refusals(found.refusals, reader=reader)),
                       *(wording.wait_reason(r, reader=reader) for r in found.reasons)],
+        "loan": found.loan and wording.loan(**asdict(found.loan), would=True),
         "my_bars": formhelp.quota_bars(levels["user"], request, found.verdict),
         "team_bars": formhelp.quota_bars(levels.get(team.name, []), request, found.verdict), "team": team,
         "to_do": to_do,

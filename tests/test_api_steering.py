@@ -67,8 +67,23 @@ def test_moving_extending_and_amending(api: Client, alice: User) -> None:
     waits = factories.make_job(alice, gpus=2)
     assert post(api, f"/{waits.pk}/amend", {"limit": 600})[1]["changed"]
     assert post(api, f"/{waits.pk}/amend", {"cpus": 0.5, "memory_gib": 0.5})[1]["changed"]
-    assert post(api, f"/{waits.pk}/amend", {"limit": 700})[1]["errors"][0]["code"] == "ONLY_SHORTER"
+    assert post(api, f"/{waits.pk}/amend", {"limit": 3700})[1]["errors"][0]["code"] == "ONLY_SHORTER"
     assert post(api, f"/{run.job_id}/move", {"gpus": 2})[1]["errors"][0]["code"] == "NOT_ELASTIC"
     assert post(api, f"/{run.job_id}/move")[1]["changed"]
     assert Run.objects.get(pk=run.pk).wish == "REBIND"
     assert post(api, f"/{run.job_id}/extend", {"extension": "x"})[1]["errors"][0]["code"] == "BAD_DURATION"
+
+
+def test_who_may_not_is_told_who_may(api: Client, alice: User, bob: User) -> None:
+    """An owner is not told that the owner may do what only administrators may."""
+    own, other = factories.make_job(alice), factories.make_job(bob)
+    for path, body, sentence in (
+        (f"/{own.pk}/pin", {}, "Only an administrator may do this."),
+        (f"/{own.pk}/unpin", {}, "Only an administrator may do this."),
+        (f"/{other.pk}/reorder", {"to": "up"}, "Only its owner or an administrator may do this."),
+        (f"/{other.pk}/cancel", {}, "Only its owner, a lead of its team or an administrator may do this."),
+    ):
+        status, said = post(api, path, body)
+        assert (status, said["errors"][0]["message"]) == (403, sentence), path
+    page = api.post(f"/jobs/{own.pk}/pin/", follow=True).content.decode()
+    assert "Only an administrator may do this." in page

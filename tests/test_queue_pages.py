@@ -8,10 +8,11 @@ from django.test import Client
 from django.utils import timezone
 
 from gpus.models import Node
+from jobs import dispatch
 from jobs.board import queue_order
 from jobs.models import Allocation, Job, Membership, Quota, Run, Team
 from jobs.standings import standings
-from jobs.states import RunState
+from jobs.states import EndReason, JobState, RunState
 from portal.models import User
 from tests import factories
 
@@ -172,3 +173,31 @@ def test_the_api_tells_the_same(client: Client, alice: User, node: Node) -> None
     assert found["half_life_days"] == 7
     assert (team["name"], team["rank"], team["gpu_hours"]) == ("vision", 1, pytest.approx(2, abs=0.05))
     assert [member["name"] for member in team["members"]] == ["alice"]
+
+
+def test_a_row_says_why_a_job_that_ran_already_waits_again(client: Client, alice: User, charlie: User) -> None:
+    node = factories.make_node("alpha", gpus=1)
+    winner = factories.make_job(charlie, priority=2)
+    run = factories.make_run(factories.make_job(alice, preemptible=True), node, makes_way_for=winner)
+    run.end(RunState.RUNNING, EndReason.PREEMPTED, JobState.QUEUED, now=timezone.now())
+    said = f"It made room for job #{winner.pk}, and waits at its old place to run again."
+    client.force_login(alice)
+    assert said in client.get("/queue/").content.decode()
+    rows = client.get("/api/queue").json()["queued"]
+    assert {row["id"]: row["put_back"] for row in rows} == {winner.pk: None, run.job_id: said}
+    client.force_login(charlie)
+    assert "It made room" not in client.get("/queue/").content.decode(), "strangers see owner, state and size"
+
+
+def test_why_a_host_is_closed_is_said_with_it(client: Client, alice: User) -> None:
+    factories.make_node("alpha", gpus=1, cordoned=True, cordon_reason="new fans.")
+    factories.make_node("beta", gpus=1, cordoned=True)
+    factories.make_job(alice)
+    dispatch.run_pass()
+    client.force_login(alice)
+    said = "Closed to new jobs by an administrator: alpha (new fans), beta."
+    assert said in client.get("/queue/").content.decode()
+    assert "Closed to new jobs by an administrator: alpha (new fans)." in client.get("/").content.decode()
+    Node.objects.update(cordon_reason="new fans")
+    dispatch.run_pass()
+    assert "administrator: alpha, beta (new fans)." in client.get("/queue/").content.decode()

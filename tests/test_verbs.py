@@ -9,14 +9,15 @@ from django.utils import timezone
 
 from gpus.models import Node
 from jobs import control, dispatch, makeroom, snapshot, wording
-from jobs.amend import amend
+from jobs.amend import amend, lowered, submitted_with
 from jobs.begin import seconds_left
 from jobs.extend import extend
 from jobs.models import AllocationSlot, Cluster, Job, JobEvent, Quota, Run
 from jobs.policy import Move, Plan, Preemption
-from jobs.rebind import drain, rebind
+from jobs.rebind import rebind
 from jobs.states import EndReason, JobState, RunState, Wish, job_state_after
 from jobs.submit import Refused
+from jobs.vacate import vacate
 from portal.models import User
 from tests import factories
 
@@ -237,12 +238,22 @@ def test_a_size_that_cannot_be_is_refused(fields: dict[str, Any], gpus: int | No
     assert (codes(refused), wishes(run)) == ([code], [""])
 
 
-def test_a_host_is_drained_onto_others(alice: User, root_admin: User) -> None:
+def cordon(node: Node) -> list[Node]:
+    Node.objects.filter(pk=node.pk).update(cordoned=True)
+    return [Node.objects.get(pk=node.pk)]
+
+
+def begun_long_ago(*runs: Run) -> None:
+    Run.objects.filter(pk__in=[run.pk for run in runs]).update(started_at=timezone.now() - timedelta(hours=1))
+
+
+def test_a_host_is_emptied_onto_others(alice: User, root_admin: User) -> None:
     node, other = factories.make_node("alpha", gpus=1), factories.make_node("beta", gpus=1)
+    rules()
     run = run_of(alice, node)
     placed = factories.make_run(factories.make_job(alice, gpus=0), node, state=RunState.PLACED)
-    Node.objects.filter(pk=node.pk).update(cordoned=True)
-    assert drain(Node.objects.get(pk=node.pk), root_admin) == 2
+    moved, left = vacate(cordon(node), root_admin)
+    assert ([(one.run.pk, one.to) for one in moved], left) == ([(run.pk, "beta"), (placed.pk, "beta")], [])
     placed.refresh_from_db()
     assert (wishes(run), placed.state, placed.end_reason) == (["REBIND"], "ENDED", "REBOUND")
     end(run, EndReason.REBOUND)
@@ -250,14 +261,96 @@ def test_a_host_is_drained_onto_others(alice: User, root_admin: User) -> None:
     assert [Job.objects.get(pk=r.job_id).runs.latest("number").node_id for r in (run, placed)] == [other.pk, other.pk]
 
 
-def test_an_admin_drains_from_the_list_of_hosts(client: Client, alice: User, root_admin: User) -> None:
+def test_no_job_is_stopped_for_nothing_when_its_host_is_emptied(alice: User, root_admin: User) -> None:
+    """The only host: all stay. A second with room for one: one goes, and no place is promised twice."""
+    node = factories.make_node("alpha", gpus=2)
+    rules()
+    runs = [run_of(alice, node), run_of(alice, node)]
+    moved, left = vacate(cordon(node), root_admin)
+    assert (moved, wishes(*runs), len(left)) == ([], ["", ""], 2)
+    assert [reason["code"] for one in left for reason in one.reasons] == ["NODES_CORDONED"] * 2
+    factories.make_node("beta", gpus=1)
+    moved, left = vacate(cordon(node), root_admin)
+    assert (wishes(*runs), [one.run.pk for one in left]) == (["REBIND", ""], [runs[1].pk])
+    vacate(cordon(node), root_admin, regardless=True)
+    assert wishes(*runs) == ["REBIND", "REBIND"]
+
+
+def test_paused_starts_leave_no_place_to_move_to(alice: User, root_admin: User) -> None:
     node = factories.make_node("alpha", gpus=1)
+    factories.make_node("beta", gpus=1)
+    rules(paused=True)
     run = run_of(alice, node)
+    assert vacate(cordon(node), root_admin)[0] == []
+    with pytest.raises(Refused):
+        rebind(run.job, root_admin)
+    assert wishes(run) == [""]
+
+
+def test_a_job_that_has_just_begun_stays_unless_it_is_chosen_too(alice: User, root_admin: User) -> None:
+    node = factories.make_node("alpha", gpus=2)
+    factories.make_node("beta", gpus=1)
+    rules(protected_minutes=10)
+    young, old = run_of(alice, node), run_of(alice, node)
+    begun_long_ago(old)
+    moved, left = vacate(cordon(node), root_admin)
+    assert ([one.run.pk for one in moved], [one.run.pk for one in left]) == ([old.pk], [young.pk])
+    assert left[0].is_protected
+    factories.make_node("gamma", gpus=1)
+    end(old, EndReason.REBOUND)
+    dispatch.run_pass()
+    assert [one.run.pk for one in vacate(cordon(node), root_admin, protected=True)[0]] == [young.pk]
+
+
+def test_an_admin_is_told_what_would_become_of_each_job_before_a_host_is_emptied(
+    client: Client, alice: User, root_admin: User
+) -> None:
+    node = factories.make_node("alpha", gpus=2)
+    factories.make_node("beta", gpus=1)
+    rules(protected_minutes=10)
+    runs = [run_of(alice, node), run_of(alice, node)]
+    begun_long_ago(*runs)
     client.force_login(root_admin)
-    posted = {"action": "move_away", "_selected_action": [node.pk], "reason": "new fans"}
-    assert client.post("/admin/gpus/node/", posted).status_code == 302
+    posted: dict[str, Any] = {"action": "move_away", "_selected_action": [node.pk], "reason": "new fans"}
+    page = client.post("/admin/gpus/node/", posted).content.decode()
     node.refresh_from_db()
-    assert (node.cordoned, node.cordon_reason, wishes(run)) == (True, "new fans", ["REBIND"])
+    assert (node.cordoned, wishes(*runs)) == (False, ["", ""]), "nothing is done yet"
+    assert page.index("moves: there is a place on beta") < page.index("stays to its end: there is no place for it now")
+    assert 'value="new fans"' in page
+    assert "regardless" in page
+    assert 'name="protected"' not in page
+    said = client.post("/admin/gpus/node/", {**posted, "confirmed": "1"}, follow=True).content.decode()
+    node.refresh_from_db()
+    assert (node.cordoned, node.cordon_reason, wishes(*runs)) == (True, "new fans", ["REBIND", ""])
+    assert f"1 job runs to its end where it is: #{runs[1].job_id} (alpha)." in said
+    client.post("/admin/gpus/node/", {**posted, "confirmed": "1", "regardless": "1"})
+    assert wishes(*runs) == ["REBIND", "REBIND"]
+
+
+def test_a_job_that_goes_on_with_another_number_of_gpus_is_not_said_to_move(alice: User) -> None:
+    node = factories.make_node("alpha", gpus=4)
+    run = run_of(alice, node, gpus=2, least_gpus=1)
+    assert rebind(run.job, alice, gpus=3)
+    run.refresh_from_db()
+    assert run.advance(RunState.RUNNING, RunState.STOPPING, stopping_at=timezone.now())
+    assert wording.headline(Job.objects.get(pk=run.job_id)) == "Stopping: it goes on with 3 GPUs."
+    run.end(RunState.STOPPING, EndReason.REBOUND, JobState.QUEUED, now=timezone.now())
+    event = JobEvent.objects.get(kind="ENDED")
+    assert wording.event_sentence(event) == "Run ended: goes on with 3 GPUs"
+    assert wording.run_label(run) == "goes on with 3 GPUs"
+    assert "was stopped by alice in order to go on with 3 GPUs" in wording.end_sentence(run.job, run)
+    moved = run_of(alice, node)
+    assert rebind(moved.job, alice)
+    end(moved, EndReason.REBOUND)
+    assert wording.event_sentence(JobEvent.objects.get(run=moved, kind="ENDED")) == "Run ended: moved to other GPUs"
+
+
+def test_a_run_that_has_not_begun_is_resized_in_words_too(alice: User) -> None:
+    node = factories.make_node("alpha", gpus=4)
+    run = factories.make_run(factories.make_job(alice, gpus=2, least_gpus=1), node, state=RunState.PLACED)
+    assert rebind(run.job, alice, gpus=1)
+    assert wording.event_sentence(JobEvent.objects.get(kind="WISHED")) == "Asked to go on with 1 GPU, by alice"
+    assert wording.event_sentence(JobEvent.objects.get(kind="ENDED")) == "Run ended: goes on with 1 GPU, by alice"
 
 
 # --- more time ---
@@ -334,8 +427,9 @@ def test_a_waiting_job_asks_for_less_and_keeps_its_place(alice: User) -> None:
     job = factories.make_job(alice, gpus=2)
     dispatch.run_pass()
     job.refresh_from_db()
-    [way] = wording.ways(job)
-    assert way == {"text": "Run now with 1 GPU", "changes": {"gpus": 1}}
+    [way] = wording.ways(job, submitted_with(job))
+    question = "Start now with 1 GPU in place of 2 GPUs? Once it runs, this cannot be taken back."
+    assert way == {"text": "Run now with 1 GPU", "changes": {"gpus": 1}, "question": question}
     assert amend(job, alice, **way["changes"])
     dispatch.run_pass()
     after = Job.objects.get(pk=job.pk)
@@ -361,9 +455,52 @@ def test_cpus_and_memory_shrink_too_and_shared_memory_with_them(alice: User) -> 
     assert (job.millicpus, job.memory_mib, job.shm_mib) == (1500, 1024, 1024)
     said = wording.event_sentence(JobEvent.objects.get(kind="AMENDED"))
     assert said == "Asks for less now: 1.5 CPUs, 1 GiB of memory, by alice"
-    for less in ({"millicpus": 50}, {"memory_mib": 2048}):
+    for beyond in ({"millicpus": 50}, {"memory_mib": 8192}):
         with pytest.raises(Refused):
-            amend(job, alice, **less)
+            amend(job, alice, **beyond)
+
+
+def test_what_was_given_up_can_be_asked_for_again_but_no_more(alice: User, client: Client) -> None:
+    job = factories.make_job(alice, gpus=4, least_gpus=2, memory_mib=4096, shm_mib=2048, limit_seconds=1800)
+    assert amend(job, alice, gpus=1, memory_mib=1024, limit_seconds=60)
+    assert amend(job, alice, limit_seconds=30)
+    job.refresh_from_db()
+    assert (job.least_gpus, job.shm_mib) == (1, 1024)
+    assert lowered(job, submitted_with(job)) == {"gpus": 4, "memory_mib": 4096, "limit_seconds": 1800}
+    client.force_login(alice)
+    page = client.get(f"/jobs/{job.pk}/").content.decode()
+    assert all(f"Back to {what}" in page for what in ("4 GPUs", "4 GiB of memory", "a time limit of 30 min"))
+    for more in ({"gpus": 5}, {"memory_mib": 4097}, {"limit_seconds": 1801}):
+        with pytest.raises(Refused):
+            amend(job, alice, **more)
+    assert amend(job, alice, gpus=4, memory_mib=4096, limit_seconds=1800)
+    job.refresh_from_db()
+    found = job.gpus, job.least_gpus, job.memory_mib, job.shm_mib, job.limit_seconds
+    assert (found, lowered(job, submitted_with(job))) == ((4, 2, 4096, 2048, 1800), {})
+    last = wording.event_sentence(JobEvent.objects.filter(kind="AMENDED").latest("pk"))
+    assert last == "Asks for more again: 4 GPUs, 4 GiB of memory, a time limit of 30 min, by alice"
+
+
+@pytest.mark.parametrize(("seconds", "offered"), [(600, True), (599, False)])
+def test_no_limit_is_offered_that_leaves_less_than_a_third_of_the_time(
+    seconds: int, offered: bool, alice: User
+) -> None:
+    job = factories.make_job(alice, limit_seconds=1800)
+    job.wait_reasons = [{"code": "FITS_WITHIN", "seconds": seconds}]
+    found = wording.ways(job, submitted_with(job))
+    assert bool(found) is offered
+    if found:
+        asked = "Start now with a time limit of 10 min in place of a time limit of 30 min?"
+        assert found[0]["question"] == f"{asked} The job is stopped once that is over."
+
+
+def test_a_job_of_one_gpu_that_is_asked_for_more_is_told_what_can_be_done(alice: User) -> None:
+    with pytest.raises(Refused) as refused:
+        amend(factories.make_job(alice), alice, gpus=4)
+    assert wording.problem(refused.value.problems[0]) == (
+        "It was submitted with 1 GPU. A waiting job can be made smaller, and as large as that again, "
+        "but no larger: for more, cancel it and submit a new one."
+    )
 
 
 def test_a_job_that_has_started_is_not_amended(alice: User) -> None:
@@ -379,6 +516,7 @@ def test_the_page_has_the_buttons_that_help_and_they_do_it(alice: User, client: 
     client.force_login(alice)
     page = client.get(f"/jobs/{job.pk}/").content.decode()
     assert "Run now with 1 GPU" in page
+    assert 'data-confirm="Start now with 1 GPU in place of 2 GPUs?' in page
     client.post(f"/jobs/{job.pk}/amend/", {"gpus": "1"})
     assert Job.objects.get(pk=job.pk).gpus == 1
     running = client.get(f"/jobs/{run.job_id}/").content.decode()

@@ -56,6 +56,7 @@ WAIT_PARAMS = {
     "FITS_ON": {"model": "A100"},
     "FITS_WITHOUT": {"labels": ["disk=nvme"]},
     "MAKING_WAY": {"node": "a", "count": 2},
+    "WOULD_MAKE_WAY": {"node": "a", "count": 2},
     "RESERVED_FOR": {"job": 12, "node": "a", "at": "2026-11-30T20:00:00+00:00"},
 }
 QUOTA_PARAMS = {

@@ -259,11 +259,24 @@ class Run(models.Model):
             Allocation.objects.filter(run=self, released_at=None).update(released_at=now)
             AllocationSlot.objects.filter(allocation__run=self, released_at=None).update(released_at=now)
             self.job.advance(
-                JOB_STATE_OF_RUN[old], job_state, actor=actor, run=self, event="ENDED", params={"reason": str(reason)},
-                **job_changes,
+                JOB_STATE_OF_RUN[old], job_state, actor=actor, run=self, event="ENDED",
+                params={"reason": str(reason), **self._resized(reason)}, **job_changes,
             )  # fmt: skip
         self.__dict__.update({"state": RunState.ENDED, **_plain(changes)})
         return True
+
+    def _resized(self, reason: EndReason) -> dict[str, Any]:
+        """The number of GPUs that the job goes on with, where it was stopped for that."""
+        gpus = self.resized_to if reason == EndReason.REBOUND else None
+        return {} if gpus is None else {"gpus": gpus}
+
+    @property
+    def resized_to(self) -> int | None:
+        """With how many GPUs its elastic job was asked to go on, if that is why the run was to end; by the journal."""
+        if self.job.least_gpus is None:
+            return None
+        wished = self.events.filter(kind="WISHED", params__wish=Wish.REBIND, params__has_key="gpus").last()
+        return wished.params["gpus"] if wished else None
 
     @property
     def wished(self) -> Wish | None:

@@ -126,7 +126,8 @@ def _closed(reasons: Iterable[Reason]) -> Iterator[Reason]:
         else:
             yield closed
     for code, nodes in gathered.items():
-        yield {"code": code, "nodes": sorted(nodes)}
+        told = {node: why[node] for node in sorted(nodes) if node in why}
+        yield {"code": code, "nodes": sorted(nodes), **({"why": told} if told else {})}
 
 
 def _impossible(job: Waiting, hardware: Hardware) -> list[Reason]:
@@ -140,9 +141,11 @@ def _too_large(job: Waiting, hardware: Hardware) -> Iterator[Reason]:
         yield {"code": "NO_LABELS", "labels": sorted(job.labels)}
     if job.gpus:
         reason = _no_such_gpus(job, hardware)
+    why: dict[str, str] = {}
         if reason is not None:
             yield reason
     cpus = max(hardware.kinds, key=lambda kind: kind.millicpus)
+            why |= closed.get("why", {})
     if job.millicpus > cpus.millicpus:
         yield {"code": "TOO_LARGE_CPUS", "asked": job.millicpus, "most": cpus.millicpus, "node": cpus.all[0].node.name}
     memory = max(hardware.kinds, key=lambda kind: kind.memory_mib)

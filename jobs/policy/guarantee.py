@@ -1,7 +1,36 @@
-"""What teams are guaranteed, in thousandths of GPUs. Pure."""
+"""What teams are guaranteed, and what they hold beyond that, in thousandths of GPUs. Pure."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from jobs.policy.view import Snapshot, Waiting
 from jobs.quotas import WHOLE, least_milli
+
+
+class Held(Protocol):
+    """A run, as far as borrowing goes."""
+
+    @property
+    def team(self) -> int: ...
+
+    @property
+    def milli(self) -> int: ...
+
+
+AnyHeld = TypeVar("AnyHeld", bound=Held)
+
+
+def borrowed(runs: Sequence[AnyHeld], guaranteed: Callable[[int], int]) -> Iterator[AnyHeld]:
+    """The runs that are held beyond what is guaranteed to their teams, of all that hold something, youngest first."""
+    held: dict[int, int] = defaultdict(int)
+    for run in runs:
+        held[run.team] += run.milli
+    beyond = {team: milli - guaranteed(team) for team, milli in held.items()}
+    for run in runs:
+        if 0 < run.milli <= beyond[run.team]:
+            beyond[run.team] -= run.milli
+            yield run
 
 
 class Guarantees:

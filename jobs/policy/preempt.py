@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from itertools import combinations, islice
 from operator import attrgetter
 
-from jobs.policy.guarantee import Guarantees
+from jobs.policy.guarantee import Guarantees, borrowed
 from jobs.policy.ledger import Ledger, least
 from jobs.policy.view import Running, Snapshot, Waiting
 
@@ -91,13 +91,7 @@ class Preempting:
         """What the other teams hold beyond their guarantees, youngest first."""
         held: dict[int, int] = defaultdict(int)
         runs = [run for run in self._youngest if run.team != team and run.milli and run.run not in self._gone]
-        for run in runs:
-            held[run.team] += run.milli
-        beyond = {owner: milli - self._guarantees.of(owner) for owner, milli in held.items()}
-        for run in runs:
-            if run.milli <= beyond[run.team]:
-                beyond[run.team] -= run.milli
-                yield run
+        return borrowed(runs, self._guarantees.of)
 
     def _lower(self, priority: int) -> Iterator[Running]:
         """What a class may stop, youngest first."""

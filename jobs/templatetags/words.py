@@ -39,6 +39,12 @@ def wait_reason(context: Context, reason: dict[str, Any]) -> str:
 
 
 @register.simple_tag
+def put_back(job: Job) -> str:
+    """Why a job that ran already waits again."""
+    return wording.put_back(job, latest_run(job))
+
+
+@register.simple_tag
 def warning_words(found: dict[str, Any]) -> str:
     return wording.warning(found)
 

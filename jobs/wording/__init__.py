@@ -4,15 +4,16 @@ All functions read the active language at call time and never raise: a code or a
 does not know (a row of another version) becomes a sentence that names the code.
 """
 
-from jobs.wording.ends import Suggestion, end_label, end_sentence
+from jobs.wording.ends import Suggestion, end_label, end_sentence, run_label
 from jobs.wording.events import event_sentence, progress, warning
 from jobs.wording.expected import ahead, expected_start, trust
 from jobs.wording.extension import extension
+from jobs.wording.loans import loan
 from jobs.wording.quantities import clock_time, cpus, duration, gpu_hours, gpu_share, gpus, memory, place
 from jobs.wording.refusals import problem, refusal, refusals, told
-from jobs.wording.states import headline, priority_label, state_label
+from jobs.wording.states import headline, priority_label, put_back, state_label
 from jobs.wording.waits import wait_reason, way_out
-from jobs.wording.ways import suggestion, ways
+from jobs.wording.ways import suggestion, ways, ways_back
 
 __all__ = [
     "Suggestion",
@@ -29,13 +30,16 @@ __all__ = [
     "gpu_share",
     "gpus",
     "headline",
+    "loan",
     "memory",
     "place",
     "priority_label",
     "problem",
     "progress",
+    "put_back",
     "refusal",
     "refusals",
+    "run_label",
     "state_label",
     "suggestion",
     "told",
@@ -44,4 +48,5 @@ __all__ = [
     "warning",
     "way_out",
     "ways",
+    "ways_back",
 ]

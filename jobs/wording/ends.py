@@ -40,9 +40,18 @@ def end_sentence(job: Job, run: Run | None) -> str:
     return f"{said} {_('One of its processes was killed for lack of memory.')}"
 
 
-def end_label(reason: str) -> str:
-    """A reason to end in two or three words, for chips and tables."""
-    return say(LABELS, str(reason), {})
+def end_label(reason: str, *, gpus: int | None = None) -> str:
+    """A reason to end in two or three words, for chips and tables. `gpus`: how many it was to go on with instead."""
+    return say(LABELS, str(reason), {"gpus": gpus})
+
+
+def run_label(run: Run) -> str:
+    """Why the run ended, as `end_label`; empty while it lives."""
+    return end_label(run.end_reason, gpus=_resized_to(run)) if run.end_reason else ""
+
+
+def _resized_to(run: Run | None) -> int | None:
+    return run.resized_to if run is not None and run.end_reason == EndReason.REBOUND else None
 
 
 def suggestion(job: Job, run: Run | None) -> Suggestion | None:
@@ -68,6 +77,7 @@ def _facts(job: Job, run: Run | None) -> dict[str, Any]:
         "gpus": job.gpus,
         "oom_killed": bool(run is not None and run.oom_killed),
         "winner": run.makes_way_for_id if run is not None else None,
+        "resized_to": _resized_to(run) if job.least_gpus is not None else None,
     }
 
 
@@ -135,6 +145,11 @@ def _preempted(p: Params) -> str:
 def _rebound(p: Params) -> str:
     if p["winner"] is not None:
         return _("It was stopped to make room for job #%(winner)s, and goes on with other GPUs.") % p
+    if p["resized_to"]:
+        words = {**p, "gpus": q.gpus(p["resized_to"])}
+        if p["who"]:
+            return _("It was stopped by %(who)s in order to go on with %(gpus)s.") % words
+        return _("It was stopped in order to go on with %(gpus)s.") % words
     if p["who"]:
         return _("It was stopped by %(who)s in order to go on with other GPUs.") % p
     return _("It was stopped in order to go on with other GPUs.")
@@ -183,7 +198,9 @@ LABELS: Table = {
     EndReason.COMPLETED: lambda p: _("completed"),
     EndReason.EXIT_CODE: lambda p: _("command failed"),
     EndReason.PREEMPTED: lambda p: _("preempted"),
-    EndReason.REBOUND: lambda p: _("moved to other GPUs"),
+    EndReason.REBOUND: lambda p: (
+        _("goes on with %(gpus)s") % {"gpus": q.gpus(p["gpus"])} if p.get("gpus") else _("moved to other GPUs")
+    ),
     EndReason.START_TIMEOUT: lambda p: _("start timed out"),
     EndReason.PULL_FAILED: lambda p: _("image not fetched"),
     EndReason.CREATE_FAILED: lambda p: _("container not made"),

@@ -13,6 +13,8 @@ from jobs.wording import quantities as q
 from jobs.wording.ends import end_label
 from jobs.wording.lookup import Params, Table, say
 
+AMENDABLE = ("gpus", "millicpus", "memory_mib", "limit_seconds")
+
 
 def event_sentence(event: JobEvent) -> str:
     """One line of the job's journal, with who did it where somebody did."""
@@ -83,8 +85,9 @@ def _extended(p: Params) -> str:
 
 
 def _amended(p: Params) -> str:
-    """What a waiting job asks less of than before."""
-    after, said = p["after"], []
+    """What a waiting job asks less of than before, or as much again."""
+    after, before, said = p["after"], p.get("before") or {}, []
+    more = any(name in AMENDABLE and (before.get(name) or value) < value for name, value in after.items())
     if "gpus" in after:
         said.append(q.gpus(after["gpus"]))
     if "millicpus" in after:
@@ -93,7 +96,8 @@ def _amended(p: Params) -> str:
         said.append(_("%(size)s of memory") % {"size": q.memory(after["memory_mib"])})
     if "limit_seconds" in after:
         said.append(_("a time limit of %(limit)s") % {"limit": q.duration(after["limit_seconds"])})
-    return _("Asks for less now: %(what)s") % {"what": ", ".join(said)}
+    text = _("Asks for more again: %(what)s") if more else _("Asks for less now: %(what)s")
+    return text % {"what": ", ".join(said)}
 
 
 def _reprioritised(p: Params) -> str:
@@ -108,7 +112,7 @@ EVENTS: Table = {
     "SUBMITTED": lambda p: _("Submitted"),
     "MOVED": _moved,
     "PLACED": _placed,
-    "ENDED": lambda p: _("Run ended: %(reason)s") % {"reason": end_label(p["reason"])},
+    "ENDED": lambda p: _("Run ended: %(reason)s") % {"reason": end_label(p["reason"], gpus=p.get("gpus"))},
     "WISHED": _wished,
     "HELD": lambda p: _("Put on hold, as its owner's account was deactivated") if p.get("why") else _("Put on hold"),
     "RELEASED": lambda p: _("Released, as its owner's account is active again") if p.get("why") else _("Released"),

@@ -257,6 +257,17 @@ def _no_other_place(p: Params) -> str:
     return f"{said} {why}".strip()
 
 
+def _only_less(p: Params, quantity: Any) -> str:
+    """A waiting job is asked to be larger than it was submitted, or smaller than any may be."""
+    if p.get("asked", p["least"]) < p["least"]:
+        return _("At least %(least)s.") % {"least": quantity(p["least"])}
+    text = _(
+        "It was submitted with %(most)s. A waiting job can be made smaller, and as large as that again, "
+        "but no larger: for more, cancel it and submit a new one."
+    )
+    return text % {"most": quantity(p["most"] or 0)}
+
+
 PROBLEMS: Table = {
     "NAME_EMPTY": lambda p: _("Give the job a name."),
     "NAME_LONG": lambda p: _("The name has %(length)d characters; at most %(most)d fit.") % p,
@@ -289,18 +300,9 @@ PROBLEMS: Table = {
     ),
     "LABEL_FORM": lambda p: _('"%(label)s" is no label; it looks like disk=nvme.') % p,
     "SIGNAL_UNKNOWN": lambda p: _('"%(name)s" is none of the signals offered: %(names)s.') % p,
-    "ONLY_LESS": lambda p: (
-        _("A waiting job can only ask for less: from %(least)d to fewer than %(most)d GPUs.") % p
-        if p["most"] > 1
-        else _("It asks for no more than it needs to wait for already.")
-    ),
-    "ONLY_SMALLER": lambda p: (
-        _("A waiting job can only ask for less: at least %(least)s, and less than its %(most)s.")
-        % {name: QUANTITIES[p["field"]](p[name]) for name in ("least", "most")}
-    ),
-    "ONLY_SHORTER": lambda p: (
-        _("A waiting job can only ask for less time than its %(most)s.") % {"most": q.duration(p["most"] or 0)}
-    ),
+    "ONLY_LESS": lambda p: _only_less(p, q.gpus),
+    "ONLY_SMALLER": lambda p: _only_less(p, QUANTITIES[p["field"]]),
+    "ONLY_SHORTER": lambda p: _only_less({"least": 1, **p}, q.duration),
     "NO_GPUS_TO_MOVE": lambda p: _("It has no GPUs: only when its host is closed can it be moved away."),
     "NOT_ELASTIC": lambda p: _("Only an elastic job, which has a smallest number of GPUs, can go on with another one."),
     "SAME_SIZE": lambda p: _("It has %(gpus)s already.") % {"gpus": q.gpus(p["gpus"])},

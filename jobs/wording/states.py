@@ -42,6 +42,13 @@ def headline(job: Job, run: Run | None = None, *, reader: str | None = None) -> 
     return say(HEADLINES, job.state, {"job": job, "run": run})
 
 
+def put_back(job: Job, run: Run | None) -> str:
+    """Why a job that ran already waits again; empty for others. `run`: its last one."""
+    if job.state not in WAITING or run is None or not run.end_reason:
+        return ""
+    return end_sentence(job, run)
+
+
 def latest_run(job: Job) -> Run | None:
     """The job's last run, without a query where the runs were prefetched."""
     if "runs" in getattr(job, "_prefetched_objects_cache", {}):
@@ -89,10 +96,17 @@ def _stopping(p: Params) -> str:
         Wish.CANCEL: _("Stopping: cancelled."),
         Wish.TIME_LIMIT: _("Stopping: its time limit is over."),
         Wish.IDLE_RECLAIM: _("Stopping: its GPUs were idle."),
-        Wish.REBIND: _("Stopping: it moves to other GPUs."),
+        Wish.REBIND: _rebinding(run),
         Wish.PREEMPT: _("Stopping: a job of higher priority takes its place."),
         None: _("Stopping."),
     }[wish]
+
+
+def _rebinding(run: Run | None) -> str:
+    gpus = run.resized_to if run is not None and run.wish == Wish.REBIND else None
+    if gpus is None:
+        return _("Stopping: it moves to other GPUs.")
+    return _("Stopping: it goes on with %(gpus)s.") % {"gpus": q.gpus(gpus)}
 
 
 HEADLINES: Table = {

@@ -42,6 +42,17 @@ def _paused(p: Params) -> str:
     return _("An administrator has paused all starts.")
 
 
+def _cordoned(p: Params) -> str:
+    """The hosts, each with the reason that an admin has written down, once where it is the same for all."""
+    why, nodes = p.get("why") or {}, [p["nodes"]] if isinstance(p["nodes"], str) else list(p["nodes"])
+    text = _("Closed to new jobs by an administrator: %(nodes)s.")
+    same = {why.get(node, "") for node in nodes}
+    if len(same) == 1 and same != {""}:
+        return text % {"nodes": f"{q.names(nodes)} ({same.pop().rstrip('.')})"}
+    told = [f"{node} ({why[node].rstrip('.')})" if why.get(node) else node for node in nodes]
+    return text % {"nodes": q.names(told)}
+
+
 def _driver(p: Params) -> str:
     from gpus.models import Node
 
@@ -162,6 +173,15 @@ def _making_way(p: Params) -> str:
 
 def _reserved(p: Params) -> str:
     if p.get("at"):
+def _would_make_way(p: Params) -> str:
+    text = ngettext(
+        "%(count)d job on %(node)s would be stopped to make room for it.",
+        "%(count)d jobs on %(node)s would be stopped to make room for it.",
+        p["count"],
+    )
+    return text % p
+
+
         text = _("%(node)s is kept for job #%(job)s, which starts there by %(at)s; this job would run longer.")
         return text % {**p, "at": q.clock_time(p["at"])}
     return _("%(node)s is kept for job #%(job)s, which goes before it.") % p
@@ -185,9 +205,7 @@ WAITS: Table = {
     "NOT_LOOKED_AT": lambda p: _("Just submitted: the scheduler looks at it within seconds."),
     "NO_NODE": lambda p: _("No host has joined yet; an administrator has to start one."),
     "NODES_SILENT": lambda p: _("No sign of life from %(nodes)s.") % {"nodes": q.names(p["nodes"])},
-    "NODES_CORDONED": lambda p: (
-        _("Closed to new jobs by an administrator: %(nodes)s.") % {"nodes": q.names(p["nodes"])}
-    ),
+    "NODES_CORDONED": _cordoned,
     "DRIVER": _driver,
     "ENGINE": lambda p: _("%(node)s takes no jobs: %(message)s.") % {**p, "message": str(p["message"]).rstrip(".")},
     "NO_GPU_MODEL": _no_model,
@@ -221,6 +239,7 @@ WAITS: Table = {
     "FITS_ON": lambda p: _("It would start now on the GPU model %(model)s.") % p,
     "FITS_WITHOUT": lambda p: _("It would start now on a host without %(labels)s.") % {"labels": q.names(p["labels"])},
     "FITS_WITH_CPUS": lambda p: _("It would start now with %(cpus)s.") % {"cpus": q.cpus(p["millicpus"])},
+    "WOULD_MAKE_WAY": _would_make_way,
     "FITS_WITH_MEMORY": lambda p: (
         _("It would start now with %(size)s of memory.") % {"size": q.memory(p["memory_mib"])}
     ),

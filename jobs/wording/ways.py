@@ -16,6 +16,7 @@ from jobs.wording.states import priority_label
 from jobs.wording.waits import way_out
 
 Reason = Mapping[str, Any]
+LEAST_OF_LIMIT = 3  # no shorter limit is offered than this part of the one asked for: a third
 # Code of a final reason: the form's field, and what of the reason is the nearest value that would do.
 _NEAREST = {
     "TOO_LARGE_GPUS": ("gpus", "most"), "QUOTA_GPUS": ("gpus", "limit"), "LARGEST_JOB": ("gpus", "limit"),
@@ -47,23 +48,59 @@ _LESS = {
 }  # fmt: skip
 
 
-def ways(job: Job) -> list[dict[str, Any]]:
-    """What a waiting job could ask less of so that it starts now: `text` for a button, `changes` for `jobs.amend`."""
+def ways(job: Job, submitted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a waiting job could ask less of so that it starts now.
+
+    `submitted`: what it was submitted with, by field. Of each way, `text` is for a button, `changes` for `jobs.amend`,
+    and `question` to be asked first, since a job that has started can't be given back what it gave up.
+    """
     found = []
     for reason in job.wait_reasons:
         key, field = _LESS.get(reason["code"], ("", ""))
-        if isinstance(reason.get(key), int):
-            found.append({"text": _way(field, reason[key]), "changes": {field: reason[key]}})
+        value = reason.get(key)
+        if isinstance(value, int) and not _is_too_short(field, value, submitted):
+            found.append({
+                "text": _way(field, value), "changes": {field: value},
+                "question": _question(field, value, getattr(job, field)),
+            })  # fmt: skip
     return found
+
+
+def ways_back(lowered: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """How a waiting job that was amended can ask for as much again as it was submitted with: as `ways`."""
+    return [
+        {"text": _("Back to %(what)s") % {"what": _amount(field, value)}, "changes": {field: value}, "question": ""}
+        for field, value in lowered.items()
+    ]
+
+
+def _is_too_short(field: str, value: int, submitted: Mapping[str, Any]) -> bool:
+    """Whether so little of the time asked for is left that hardly any job could use it."""
+    asked = submitted.get(field)
+    return field == "limit_seconds" and asked is not None and value * LEAST_OF_LIMIT < asked
 
 
 def _way(field: str, value: int) -> str:
     if field == "limit_seconds":
         return _("Shorten the limit to %(limit)s: starts now") % {"limit": q.duration(value)}
-    size = {"gpus": q.gpus, "millicpus": q.cpus, "memory_mib": q.memory}[field](value)
+    return _("Run now with %(gpus)s") % {"gpus": _amount(field, value)}
+
+
+def _question(field: str, value: int, now: int | None) -> str:
+    """With both numbers."""
+    before = _("no time limit") if now is None else _amount(field, now)
+    text = _("Start now with %(after)s in place of %(before)s? Once it runs, this cannot be taken back.")
+    if field == "limit_seconds":
+        text = _("Start now with %(after)s in place of %(before)s? The job is stopped once that is over.")
+    return text % {"after": _amount(field, value), "before": before}
+
+
+def _amount(field: str, value: int) -> str:
+    if field == "limit_seconds":
+        return _("a time limit of %(limit)s") % {"limit": q.duration(value)}
     if field == "memory_mib":
-        return _("Run now with %(size)s of memory") % {"size": size}
-    return _("Run now with %(gpus)s") % {"gpus": size}
+        return _("%(size)s of memory") % {"size": q.memory(value)}
+    return {"gpus": q.gpus, "millicpus": q.cpus}[field](value)
 
 
 def _smallest(final: list[Reason]) -> dict[str, int]:
