@@ -69,8 +69,14 @@ def run_pass(*, owner: str = "", tell: bool = True) -> Result | None:
     """
     with _turn:
         begun = time.monotonic()
+        if tell:
+            _last.untold.clear()
         result = _pass(owner or f"{socket.gethostname()}.{os.getpid()}", tell=tell)
         _last.ended = time.monotonic()
+        if tell:
+            _last.told = _last.ended
+        elif result is not None and result.waiting:
+            _last.untold.set()
         _last.took = _last.ended - begun if result is None or not result.placed else 0
         return result
 
@@ -83,7 +89,7 @@ def run_brief_pass() -> Result | None:
 def rest(seconds: float) -> None:
     """Wait so long, and tell those who wait meanwhile what brief passes have left untold."""
     until = time.monotonic() + seconds
-    while _last.untold.wait(max(until - time.monotonic(), 0)):
+    while (left := until - time.monotonic()) > 0 and _last.untold.wait(left):
         time.sleep(TELL_PERIOD)
         run_pass()
 
@@ -100,11 +106,7 @@ def _pass(owner: str, *, tell: bool) -> Result | None:
         runs = [run for placement in plan.placements if (run := _commit(placement)) is not None]
         makeroom.make_room(plan)
         if tell:
-            _last.untold.clear()
             _write_reasons(picture, plan)
-            _last.told = time.monotonic()
-        else:
-            _last.untold.set()
         return Result(placed=len(runs), waiting=len(plan.reasons))
     finally:
         _give_lease_back(owner)
