@@ -25,9 +25,8 @@ from jobs import control, mounts, reorder, wording
 from jobs.adminforms import NodeForm, QuotaForm, QuotaSizesForm, RegistryLoginForm
 from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Priority, Quota, RegistryLogin, Run, Team
 from jobs.queues import wake_scheduler
-from jobs.rebind import drain
-from jobs.vacate import leaving, vacate
 from jobs.states import EndReason, JobState
+from jobs.vacate import leaving, vacate
 
 
 class WakesScheduler(admin.ModelAdmin):  # type: ignore[type-arg]

@@ -168,10 +168,10 @@ class PreviewOut(Schema):
     expected: str = Field(description="The range in words; empty when nobody can say")
     trust: str = Field(description="How often such ranges were right, in words; empty while too few are known")
     reasons: list[Reason]
+    loan: str = Field(description="That its GPUs would be borrowed, and when they could be taken back; else empty")
 
 
 class QueueEntry(Schema):
-    loan: str = Field(description="That its GPUs would be borrowed, and when they could be taken back; else empty")
     """A waiting job. Name and image are null for those who may not see the job itself."""
 
     id: int
@@ -183,10 +183,10 @@ class QueueEntry(Schema):
     name: str | None
     image: str | None
     reasons: list[Reason]
+    put_back: str | None = Field(description="Why it waits although it ran already; else empty")
     gpus: int
     gpu_model: str
     cpus: float
-    put_back: str | None = Field(description="Why it waits although it ran already; else empty")
     memory_gib: float
     millicpus: int
     memory_mib: int

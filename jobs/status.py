@@ -123,7 +123,10 @@ def _end(job: Job, run: Run | None) -> dict[str, Any]:
 
 
 def _ways(job: Job, reader: Any) -> list[dict[str, Any]]:
-    """What the reader may change at a press so that the waiting job starts now: `text`, and the `changes` to post."""
+    """What the reader may change of a waiting job: so that it starts now, or back to what it was submitted with.
+
+    Each with `text`, the `changes` to post, and the `question` to ask first; empty: none.
+    """
     if job.state not in WAITING or not can_control(reader, job):
         return []
     first = submitted_with(job)

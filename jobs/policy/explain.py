@@ -120,9 +120,11 @@ def _busy(job: Waiting, kinds: Sequence[NodeKind], suiting: frozenset[GpuKind]) 
 def _closed(reasons: Iterable[Reason]) -> Iterator[Reason]:
     """Hosts that take no job, gathered by why: one sentence for all silent ones, one for all cordoned ones."""
     gathered: dict[str, list[str]] = {}
+    why: dict[str, str] = {}
     for closed in reasons:
         if "nodes" in closed:
             gathered.setdefault(closed["code"], []).extend(closed["nodes"])
+            why |= closed.get("why", {})
         else:
             yield closed
     for code, nodes in gathered.items():
@@ -141,11 +143,9 @@ def _too_large(job: Waiting, hardware: Hardware) -> Iterator[Reason]:
         yield {"code": "NO_LABELS", "labels": sorted(job.labels)}
     if job.gpus:
         reason = _no_such_gpus(job, hardware)
-    why: dict[str, str] = {}
         if reason is not None:
             yield reason
     cpus = max(hardware.kinds, key=lambda kind: kind.millicpus)
-            why |= closed.get("why", {})
     if job.millicpus > cpus.millicpus:
         yield {"code": "TOO_LARGE_CPUS", "asked": job.millicpus, "most": cpus.millicpus, "node": cpus.all[0].node.name}
     memory = max(hardware.kinds, key=lambda kind: kind.memory_mib)

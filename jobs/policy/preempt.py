@@ -89,7 +89,6 @@ class Preempting:
 
     def _borrowed(self, team: int) -> Iterator[Running]:
         """What the other teams hold beyond their guarantees, youngest first."""
-        held: dict[int, int] = defaultdict(int)
         runs = [run for run in self._youngest if run.team != team and run.milli and run.run not in self._gone]
         return borrowed(runs, self._guarantees.of)
 

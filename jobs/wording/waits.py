@@ -171,8 +171,6 @@ def _making_way(p: Params) -> str:
     return text % p
 
 
-def _reserved(p: Params) -> str:
-    if p.get("at"):
 def _would_make_way(p: Params) -> str:
     text = ngettext(
         "%(count)d job on %(node)s would be stopped to make room for it.",
@@ -182,6 +180,8 @@ def _would_make_way(p: Params) -> str:
     return text % p
 
 
+def _reserved(p: Params) -> str:
+    if p.get("at"):
         text = _("%(node)s is kept for job #%(job)s, which starts there by %(at)s; this job would run longer.")
         return text % {**p, "at": q.clock_time(p["at"])}
     return _("%(node)s is kept for job #%(job)s, which goes before it.") % p
@@ -232,6 +232,7 @@ WAITS: Table = {
     "KEPT_FOR": lambda p: _("Freed GPUs on %(node)s are kept for job #%(job)s, which has waited longest.") % p,
     "AHEAD": _ahead,
     "MAKING_WAY": _making_way,
+    "WOULD_MAKE_WAY": _would_make_way,
     "RESERVED_FOR": _reserved,
     "FITS_WITHIN": lambda p: (
         _("It would start now with a time limit of %(limit)s.") % {"limit": q.duration(p["seconds"])}
@@ -239,7 +240,6 @@ WAITS: Table = {
     "FITS_ON": lambda p: _("It would start now on the GPU model %(model)s.") % p,
     "FITS_WITHOUT": lambda p: _("It would start now on a host without %(labels)s.") % {"labels": q.names(p["labels"])},
     "FITS_WITH_CPUS": lambda p: _("It would start now with %(cpus)s.") % {"cpus": q.cpus(p["millicpus"])},
-    "WOULD_MAKE_WAY": _would_make_way,
     "FITS_WITH_MEMORY": lambda p: (
         _("It would start now with %(size)s of memory.") % {"size": q.memory(p["memory_mib"])}
     ),
