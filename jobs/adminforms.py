@@ -36,7 +36,10 @@ class ByModelField(forms.CharField):
     widget = forms.Textarea
 
     def prepare_value(self, value: Any) -> Any:
-        return "\n".join(f"{model}: {most}" for model, most in value.items()) if isinstance(value, dict) else value
+        """A line a model, by name: databases keep no order of keys."""
+        if not isinstance(value, dict):
+            return value
+        return "\n".join(f"{model}: {most}" for model, most in sorted(value.items()))
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         return super().has_changed(self.prepare_value(initial), data)

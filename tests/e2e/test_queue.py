@@ -2,14 +2,12 @@
 
 import uuid
 from collections.abc import Iterator
-from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
 
 from jobs import control
-from jobs.models import Job
+from jobs.models import Cluster, Job
 from jobs.request import JobRequest
 from jobs.submit import submit
 from portal.models import User
@@ -20,20 +18,21 @@ from tests.rigs.stack import Stack
 
 @pytest.fixture
 def waiting(stack: Stack) -> Iterator[list[int]]:
-    """Three jobs of fiona that may not start today."""
+    """Three jobs of fiona that may not start as long as all starts are paused."""
 
     def make() -> list[int]:
         fiona = factories.make_user("fiona", teams=(factories.make_team("optics-queue"),))
         request = JobRequest(
             name="later", image=BUSYBOX, script="true", memory_mib=64, shm_mib=16, limit_seconds=60,
-            start_after=timezone.now() + timedelta(days=1),
         )  # fmt: skip
         team = fiona.teams.get()
+        Cluster.objects.filter(pk=Cluster.get().pk).update(paused=True)
         return [submit(request, owner=fiona, team=team, submission=uuid.uuid4()).pk for _ in range(3)]
 
     def cancel() -> None:
         for job in Job.objects.filter(owner__username="fiona"):
             control.cancel(job, User.objects.get(username="fiona"))
+        Cluster.objects.update(paused=False)
 
     yield stack.orm(make)
     stack.orm(cancel)

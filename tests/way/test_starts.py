@@ -158,12 +158,13 @@ def test_a_job_reaches_neither_the_host_nor_its_neighbours(lab: Lab) -> None:
 def test_a_misspelt_command_is_named(lab: Lab) -> None:
     job = lab.end(lab.submit("echo begun\npyhton train.py\n"))
     assert (job.end_reason, job.exit_code) == ("COMMAND_NOT_FOUND", 127)
-    assert wording.end_sentence(job, lab.run(job)) == "The shell did not find the command pyhton."
+    assert lab.call(lambda: wording.end_sentence(job, job.runs.get())) == "The shell did not find the command pyhton."
 
 
 def test_an_image_without_a_command_of_its_own_is_said_so(lab: Lab) -> None:
     job = lab.end(lab.submit("true", command_kind="image"))
-    assert wording.end_sentence(job, lab.run(job)) == "The image has no command of its own: give one."
+    said = lab.call(lambda: wording.end_sentence(job, job.runs.get()))
+    assert said == "The image has no command of its own: give one."
 
 
 def test_the_images_of_the_host_are_told(lab: Lab) -> None:
