@@ -64,7 +64,7 @@ def test_every_field_that_admins_see_has_a_name_in_words(rf: RequestFactory, roo
     ours = [found for model, found in site._registry.items() if model._meta.app_label in ("portal", "gpus", "jobs")]
     bare = []
     for page in [*ours, *(inline for found in ours for inline in found.get_inline_instances(request))]:
-        listed = page.get_list_display(request) if page in ours else ()  # type: ignore[attr-defined]
+        listed = page.get_list_display(request) if page in ours else ()
         shown = {*flatten_fieldsets(page.get_fieldsets(request)), *filter(lambda name: isinstance(name, str), listed)}
         fields = [field for field in page.model._meta.get_fields() if field.name in shown and not field.auto_created]
         bare += [str(field) for field in fields if not isinstance(field.verbose_name, Promise)]

@@ -9,169 +9,177 @@ class Migration(migrations.Migration):
         ("gpus", "0003_split_gpus"),
     ]
 
+    # Names alone: no table changes, so that none is looked at.
     operations = [
-        migrations.AlterField(
-            model_name="gpu",
-            name="busy_outside_since",
-            field=models.DateTimeField(blank=True, null=True, verbose_name="busy from outside since"),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="clean_samples",
-            field=models.PositiveSmallIntegerField(default=0, verbose_name="good readings since"),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="health",
-            field=models.CharField(
-                choices=[
-                    ("unknown", "not sampled yet"),
-                    ("ok", "healthy"),
-                    ("lost", "lost: fallen off the bus"),
-                    ("missing", "no longer reported by the driver"),
-                    ("error", "telemetry error"),
-                    ("split", "split into MIG instances, which are listed instead"),
-                ],
-                default="unknown",
-                max_length=12,
-                verbose_name="health",
-            ),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="health_message",
-            field=models.CharField(blank=True, max_length=300, verbose_name="health message"),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="index",
-            field=models.PositiveIntegerField(verbose_name="index"),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="island",
-            field=models.SmallIntegerField(blank=True, null=True, verbose_name="NVLink island"),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="memory_mib",
-            field=models.PositiveIntegerField(blank=True, null=True, verbose_name="memory (MiB)"),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="model",
-            field=models.CharField(blank=True, max_length=128, verbose_name="model"),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="node",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.CASCADE, related_name="gpus", to="gpus.node", verbose_name="node"
-            ),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="numa",
-            field=models.SmallIntegerField(blank=True, null=True, verbose_name="NUMA node"),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="outsiders",
-            field=models.JSONField(blank=True, default=list, verbose_name="processes from outside"),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="pci_bus_id",
-            field=models.CharField(blank=True, max_length=32, verbose_name="PCI bus ID"),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="profile",
-            field=models.CharField(blank=True, max_length=32, verbose_name="MIG profile"),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="sampled_at",
-            field=models.DateTimeField(blank=True, null=True, verbose_name="last reading"),
-        ),
-        migrations.AlterField(
-            model_name="gpu",
-            name="uuid",
-            field=models.CharField(max_length=96, unique=True, verbose_name="UUID"),
-        ),
-        migrations.AlterField(
-            model_name="node",
-            name="agent_version",
-            field=models.CharField(blank=True, max_length=32, verbose_name="agent version"),
-        ),
-        migrations.AlterField(
-            model_name="node",
-            name="driver_version",
-            field=models.CharField(blank=True, max_length=64, verbose_name="driver version"),
-        ),
-        migrations.AlterField(
-            model_name="node",
-            name="engine_error",
-            field=models.TextField(blank=True, verbose_name="engine error"),
-        ),
-        migrations.AlterField(
-            model_name="node",
-            name="engine_id",
-            field=models.CharField(blank=True, max_length=128, verbose_name="engine ID"),
-        ),
-        migrations.AlterField(
-            model_name="node",
-            name="engine_version",
-            field=models.CharField(blank=True, max_length=64, verbose_name="engine version"),
-        ),
-        migrations.AlterField(
-            model_name="node",
-            name="first_seen",
-            field=models.DateTimeField(auto_now_add=True, verbose_name="first seen"),
-        ),
-        migrations.AlterField(
-            model_name="node",
-            name="gpu_message",
-            field=models.TextField(blank=True, verbose_name="GPU message"),
-        ),
-        migrations.AlterField(
-            model_name="node",
-            name="gpu_status",
-            field=models.CharField(
-                choices=[
-                    ("unknown", "not sampled yet"),
-                    ("ok", "working"),
-                    ("simulated", "simulated GPUs"),
-                    ("no_library", "no NVIDIA driver library on this host"),
-                    ("no_driver", "the NVIDIA driver is not loaded"),
-                    ("no_gpu", "no GPU in this host"),
-                    ("driver_mismatch", "driver and library versions differ: reboot needed"),
-                    ("hung", "GPU telemetry does not answer"),
-                    ("error", "GPU telemetry failed"),
-                ],
-                default="unknown",
-                max_length=20,
-                verbose_name="GPU status",
-            ),
-        ),
-        migrations.AlterField(
-            model_name="node",
-            name="hostname",
-            field=models.CharField(blank=True, max_length=255, verbose_name="host name"),
-        ),
-        migrations.AlterField(
-            model_name="node",
-            name="last_seen",
-            field=models.DateTimeField(blank=True, null=True, verbose_name="last seen"),
-        ),
-        migrations.AlterField(
-            model_name="node",
-            name="memory_mib",
-            field=models.PositiveIntegerField(default=0, verbose_name="memory (MiB)"),
-        ),
-        migrations.AlterField(
-            model_name="node",
-            name="millicpus",
-            field=models.PositiveIntegerField(default=0, verbose_name="CPUs (thousandths)"),
-        ),
+        migrations.SeparateDatabaseAndState(
+            state_operations=[
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="busy_outside_since",
+                    field=models.DateTimeField(blank=True, null=True, verbose_name="busy from outside since"),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="clean_samples",
+                    field=models.PositiveSmallIntegerField(default=0, verbose_name="good readings since"),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="health",
+                    field=models.CharField(
+                        choices=[
+                            ("unknown", "not sampled yet"),
+                            ("ok", "healthy"),
+                            ("lost", "lost: fallen off the bus"),
+                            ("missing", "no longer reported by the driver"),
+                            ("error", "telemetry error"),
+                            ("split", "split into MIG instances, which are listed instead"),
+                        ],
+                        default="unknown",
+                        max_length=12,
+                        verbose_name="health",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="health_message",
+                    field=models.CharField(blank=True, max_length=300, verbose_name="health message"),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="index",
+                    field=models.PositiveIntegerField(verbose_name="index"),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="island",
+                    field=models.SmallIntegerField(blank=True, null=True, verbose_name="NVLink island"),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="memory_mib",
+                    field=models.PositiveIntegerField(blank=True, null=True, verbose_name="memory (MiB)"),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="model",
+                    field=models.CharField(blank=True, max_length=128, verbose_name="model"),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="node",
+                    field=models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="gpus",
+                        to="gpus.node",
+                        verbose_name="node",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="numa",
+                    field=models.SmallIntegerField(blank=True, null=True, verbose_name="NUMA node"),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="outsiders",
+                    field=models.JSONField(blank=True, default=list, verbose_name="processes from outside"),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="pci_bus_id",
+                    field=models.CharField(blank=True, max_length=32, verbose_name="PCI bus ID"),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="profile",
+                    field=models.CharField(blank=True, max_length=32, verbose_name="MIG profile"),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="sampled_at",
+                    field=models.DateTimeField(blank=True, null=True, verbose_name="last reading"),
+                ),
+                migrations.AlterField(
+                    model_name="gpu",
+                    name="uuid",
+                    field=models.CharField(max_length=96, unique=True, verbose_name="UUID"),
+                ),
+                migrations.AlterField(
+                    model_name="node",
+                    name="agent_version",
+                    field=models.CharField(blank=True, max_length=32, verbose_name="agent version"),
+                ),
+                migrations.AlterField(
+                    model_name="node",
+                    name="driver_version",
+                    field=models.CharField(blank=True, max_length=64, verbose_name="driver version"),
+                ),
+                migrations.AlterField(
+                    model_name="node",
+                    name="engine_error",
+                    field=models.TextField(blank=True, verbose_name="engine error"),
+                ),
+                migrations.AlterField(
+                    model_name="node",
+                    name="engine_id",
+                    field=models.CharField(blank=True, max_length=128, verbose_name="engine ID"),
+                ),
+                migrations.AlterField(
+                    model_name="node",
+                    name="engine_version",
+                    field=models.CharField(blank=True, max_length=64, verbose_name="engine version"),
+                ),
+                migrations.AlterField(
+                    model_name="node",
+                    name="first_seen",
+                    field=models.DateTimeField(auto_now_add=True, verbose_name="first seen"),
+                ),
+                migrations.AlterField(
+                    model_name="node",
+                    name="gpu_message",
+                    field=models.TextField(blank=True, verbose_name="GPU message"),
+                ),
+                migrations.AlterField(
+                    model_name="node",
+                    name="gpu_status",
+                    field=models.CharField(
+                        choices=[
+                            ("unknown", "not sampled yet"),
+                            ("ok", "working"),
+                            ("simulated", "simulated GPUs"),
+                            ("no_library", "no NVIDIA driver library on this host"),
+                            ("no_driver", "the NVIDIA driver is not loaded"),
+                            ("no_gpu", "no GPU in this host"),
+                            ("driver_mismatch", "driver and library versions differ: reboot needed"),
+                            ("hung", "GPU telemetry does not answer"),
+                            ("error", "GPU telemetry failed"),
+                        ],
+                        default="unknown",
+                        max_length=20,
+                        verbose_name="GPU status",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="node",
+                    name="hostname",
+                    field=models.CharField(blank=True, max_length=255, verbose_name="host name"),
+                ),
+                migrations.AlterField(
+                    model_name="node",
+                    name="last_seen",
+                    field=models.DateTimeField(blank=True, null=True, verbose_name="last seen"),
+                ),
+                migrations.AlterField(
+                    model_name="node",
+                    name="memory_mib",
+                    field=models.PositiveIntegerField(default=0, verbose_name="memory (MiB)"),
+                ),
+                migrations.AlterField(
+                    model_name="node",
+                    name="millicpus",
+                    field=models.PositiveIntegerField(default=0, verbose_name="CPUs (thousandths)"),
+                ),
+            ]
+        )
     ]

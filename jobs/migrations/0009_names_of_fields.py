@@ -8,6 +8,15 @@ from django.conf import settings
 from django.db import migrations, models
 
 
+class Names(migrations.SeparateDatabaseAndState):
+    """Changes of names alone: no table changes."""
+
+    def state_forwards(self, app_label, state):
+        """The models are made anew once, when next needed, and not for each name."""
+        state.__dict__.pop("apps", None)
+        super().state_forwards(app_label, state)
+
+
 class Migration(migrations.Migration):
     dependencies = [
         ("gpus", "0004_names_of_fields"),
@@ -16,347 +25,364 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.AlterField(
-            model_name="cluster",
-            name="last_pass_at",
-            field=models.DateTimeField(editable=False, null=True, verbose_name="last pass of the scheduler"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="arguments",
-            field=models.JSONField(blank=True, default=list, verbose_name="arguments"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="avoid_gpus",
-            field=models.JSONField(blank=True, default=list, verbose_name="GPUs to avoid"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="blocked_since",
-            field=models.DateTimeField(blank=True, null=True, verbose_name="first in line since"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="cloned_from",
-            field=models.ForeignKey(
-                blank=True,
-                null=True,
-                on_delete=django.db.models.deletion.SET_NULL,
-                related_name="clones",
-                to="jobs.job",
-                verbose_name="cloned from",
-            ),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="command_kind",
-            field=models.CharField(
-                choices=[
-                    ("script", "a script, run by /bin/sh -c"),
-                    ("image", "the image's own entry point, with these arguments"),
-                ],
-                default="script",
-                max_length=8,
-                verbose_name="command",
-            ),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="created_at",
-            field=models.DateTimeField(default=django.utils.timezone.now, verbose_name="submitted"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="ended_at",
-            field=models.DateTimeField(blank=True, null=True, verbose_name="ended"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="entrypoint",
-            field=models.JSONField(blank=True, default=list, verbose_name="entry point"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="environment",
-            field=models.JSONField(blank=True, default=dict, verbose_name="environment variables"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="exit_code",
-            field=models.IntegerField(blank=True, null=True, verbose_name="exit code"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="expected_earliest",
-            field=models.DateTimeField(blank=True, null=True, verbose_name="expected start, earliest"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="expected_latest",
-            field=models.DateTimeField(blank=True, null=True, verbose_name="expected start, latest"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="gpu_memory_mib",
-            field=models.PositiveIntegerField(default=0, verbose_name="GPU memory, at least (MiB)"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="gpu_milli",
-            field=models.PositiveSmallIntegerField(default=1000, verbose_name="share of the GPU (thousandths)"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="gpu_model",
-            field=models.CharField(blank=True, max_length=128, verbose_name="GPU model"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="gpu_profile",
-            field=models.CharField(blank=True, max_length=32, verbose_name="MIG profile"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="gpus",
-            field=models.PositiveIntegerField(default=0, verbose_name="GPUs"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="grace_seconds",
-            field=models.PositiveIntegerField(default=30, verbose_name="time to finish (seconds)"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="held_by_admin",
-            field=models.BooleanField(default=False, verbose_name="on hold by an administrator"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="held_by_user",
-            field=models.BooleanField(default=False, verbose_name="on hold by its owner"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="interactive",
-            field=models.BooleanField(default=False, verbose_name="interactive"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="least_gpus",
-            field=models.PositiveIntegerField(blank=True, null=True, verbose_name="GPUs, at least"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="limit_seconds",
-            field=models.PositiveIntegerField(blank=True, null=True, verbose_name="time limit (seconds)"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="memory_mib",
-            field=models.PositiveIntegerField(verbose_name="memory (MiB)"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="millicpus",
-            field=models.PositiveIntegerField(verbose_name="CPUs (thousandths)"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="mounts",
-            field=models.ManyToManyField(blank=True, related_name="jobs", to="jobs.mount", verbose_name="mounts"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="movable",
-            field=models.BooleanField(default=False, verbose_name="movable"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="node_labels",
-            field=models.JSONField(blank=True, default=list, verbose_name="node labels"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="owner",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="jobs",
-                to=settings.AUTH_USER_MODEL,
-                verbose_name="owner",
-            ),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="pinned",
-            field=models.BooleanField(default=False, verbose_name="pinned"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="preemptible",
-            field=models.BooleanField(default=False, verbose_name="preemptible"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="priority",
-            field=models.PositiveSmallIntegerField(
-                choices=[(0, "low"), (1, "normal"), (2, "high"), (3, "urgent")], default=1, verbose_name="priority"
-            ),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="queued_at",
-            field=models.DateTimeField(default=django.utils.timezone.now, verbose_name="in line since"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="released_at",
-            field=models.DateTimeField(editable=False, null=True, verbose_name="released"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="requeues",
-            field=models.PositiveSmallIntegerField(default=0, verbose_name="requeued so often"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="script",
-            field=models.TextField(blank=True, verbose_name="script"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="shm_mib",
-            field=models.PositiveIntegerField(verbose_name="shared memory (MiB)"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="start_after",
-            field=models.DateTimeField(blank=True, null=True, verbose_name="start after"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="started_at",
-            field=models.DateTimeField(blank=True, null=True, verbose_name="started"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="stop_signal",
-            field=models.CharField(default="SIGTERM", max_length=16, verbose_name="stop signal"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="submission",
-            field=models.UUIDField(default=uuid.uuid4, editable=False, verbose_name="submission"),
-        ),
-        migrations.AlterField(
-            model_name="job",
-            name="team",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.PROTECT, related_name="jobs", to="jobs.team", verbose_name="team"
-            ),
-        ),
-        migrations.AlterField(
-            model_name="jobevent",
-            name="actor",
-            field=models.ForeignKey(
-                null=True,
-                on_delete=django.db.models.deletion.SET_NULL,
-                related_name="+",
-                to=settings.AUTH_USER_MODEL,
-                verbose_name="by",
-            ),
-        ),
-        migrations.AlterField(
-            model_name="jobevent",
-            name="at",
-            field=models.DateTimeField(default=django.utils.timezone.now, verbose_name="time"),
-        ),
-        migrations.AlterField(
-            model_name="membership",
-            name="team",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="memberships",
-                to="jobs.team",
-                verbose_name="team",
-            ),
-        ),
-        migrations.AlterField(
-            model_name="membership",
-            name="user",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="memberships",
-                to=settings.AUTH_USER_MODEL,
-                verbose_name="user",
-            ),
-        ),
-        migrations.AlterField(
-            model_name="quota",
-            name="team",
-            field=models.OneToOneField(
-                blank=True,
-                null=True,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="quota",
-                to="jobs.team",
-                verbose_name="team",
-            ),
-        ),
-        migrations.AlterField(
-            model_name="quota",
-            name="user",
-            field=models.OneToOneField(
-                blank=True,
-                null=True,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="quota",
-                to=settings.AUTH_USER_MODEL,
-                verbose_name="user",
-            ),
-        ),
-        migrations.AlterField(
-            model_name="run",
-            name="container_id",
-            field=models.CharField(blank=True, max_length=64, verbose_name="container ID"),
-        ),
-        migrations.AlterField(
-            model_name="run",
-            name="ended_at",
-            field=models.DateTimeField(null=True, verbose_name="ended"),
-        ),
-        migrations.AlterField(
-            model_name="run",
-            name="exit_code",
-            field=models.IntegerField(null=True, verbose_name="exit code"),
-        ),
-        migrations.AlterField(
-            model_name="run",
-            name="node",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.PROTECT, related_name="runs", to="gpus.node", verbose_name="node"
-            ),
-        ),
-        migrations.AlterField(
-            model_name="run",
-            name="number",
-            field=models.PositiveSmallIntegerField(verbose_name="number"),
-        ),
-        migrations.AlterField(
-            model_name="run",
-            name="placed_at",
-            field=models.DateTimeField(default=django.utils.timezone.now, verbose_name="placed"),
-        ),
-        migrations.AlterField(
-            model_name="run",
-            name="started_at",
-            field=models.DateTimeField(null=True, verbose_name="started"),
-        ),
-        migrations.AlterField(
-            model_name="team",
-            name="members",
-            field=models.ManyToManyField(
-                related_name="teams", through="jobs.Membership", to=settings.AUTH_USER_MODEL, verbose_name="members"
-            ),
-        ),
+        Names(
+            state_operations=[
+                migrations.AlterField(
+                    model_name="cluster",
+                    name="last_pass_at",
+                    field=models.DateTimeField(editable=False, null=True, verbose_name="last pass of the scheduler"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="arguments",
+                    field=models.JSONField(blank=True, default=list, verbose_name="arguments"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="avoid_gpus",
+                    field=models.JSONField(blank=True, default=list, verbose_name="GPUs to avoid"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="blocked_since",
+                    field=models.DateTimeField(blank=True, null=True, verbose_name="first in line since"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="cloned_from",
+                    field=models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="clones",
+                        to="jobs.job",
+                        verbose_name="cloned from",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="command_kind",
+                    field=models.CharField(
+                        choices=[
+                            ("script", "a script, run by /bin/sh -c"),
+                            ("image", "the image's own entry point, with these arguments"),
+                        ],
+                        default="script",
+                        max_length=8,
+                        verbose_name="command",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="created_at",
+                    field=models.DateTimeField(default=django.utils.timezone.now, verbose_name="submitted"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="ended_at",
+                    field=models.DateTimeField(blank=True, null=True, verbose_name="ended"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="entrypoint",
+                    field=models.JSONField(blank=True, default=list, verbose_name="entry point"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="environment",
+                    field=models.JSONField(blank=True, default=dict, verbose_name="environment variables"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="exit_code",
+                    field=models.IntegerField(blank=True, null=True, verbose_name="exit code"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="expected_earliest",
+                    field=models.DateTimeField(blank=True, null=True, verbose_name="expected start, earliest"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="expected_latest",
+                    field=models.DateTimeField(blank=True, null=True, verbose_name="expected start, latest"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="gpu_memory_mib",
+                    field=models.PositiveIntegerField(default=0, verbose_name="GPU memory, at least (MiB)"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="gpu_milli",
+                    field=models.PositiveSmallIntegerField(default=1000, verbose_name="share of the GPU (thousandths)"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="gpu_model",
+                    field=models.CharField(blank=True, max_length=128, verbose_name="GPU model"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="gpu_profile",
+                    field=models.CharField(blank=True, max_length=32, verbose_name="MIG profile"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="gpus",
+                    field=models.PositiveIntegerField(default=0, verbose_name="GPUs"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="grace_seconds",
+                    field=models.PositiveIntegerField(default=30, verbose_name="time to finish (seconds)"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="held_by_admin",
+                    field=models.BooleanField(default=False, verbose_name="on hold by an administrator"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="held_by_user",
+                    field=models.BooleanField(default=False, verbose_name="on hold by its owner"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="interactive",
+                    field=models.BooleanField(default=False, verbose_name="interactive"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="least_gpus",
+                    field=models.PositiveIntegerField(blank=True, null=True, verbose_name="GPUs, at least"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="limit_seconds",
+                    field=models.PositiveIntegerField(blank=True, null=True, verbose_name="time limit (seconds)"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="memory_mib",
+                    field=models.PositiveIntegerField(verbose_name="memory (MiB)"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="millicpus",
+                    field=models.PositiveIntegerField(verbose_name="CPUs (thousandths)"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="mounts",
+                    field=models.ManyToManyField(
+                        blank=True, related_name="jobs", to="jobs.mount", verbose_name="mounts"
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="movable",
+                    field=models.BooleanField(default=False, verbose_name="movable"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="node_labels",
+                    field=models.JSONField(blank=True, default=list, verbose_name="node labels"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="owner",
+                    field=models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="jobs",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="owner",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="pinned",
+                    field=models.BooleanField(default=False, verbose_name="pinned"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="preemptible",
+                    field=models.BooleanField(default=False, verbose_name="preemptible"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="priority",
+                    field=models.PositiveSmallIntegerField(
+                        choices=[(0, "low"), (1, "normal"), (2, "high"), (3, "urgent")],
+                        default=1,
+                        verbose_name="priority",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="queued_at",
+                    field=models.DateTimeField(default=django.utils.timezone.now, verbose_name="in line since"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="released_at",
+                    field=models.DateTimeField(editable=False, null=True, verbose_name="released"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="requeues",
+                    field=models.PositiveSmallIntegerField(default=0, verbose_name="requeued so often"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="script",
+                    field=models.TextField(blank=True, verbose_name="script"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="shm_mib",
+                    field=models.PositiveIntegerField(verbose_name="shared memory (MiB)"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="start_after",
+                    field=models.DateTimeField(blank=True, null=True, verbose_name="start after"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="started_at",
+                    field=models.DateTimeField(blank=True, null=True, verbose_name="started"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="stop_signal",
+                    field=models.CharField(default="SIGTERM", max_length=16, verbose_name="stop signal"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="submission",
+                    field=models.UUIDField(default=uuid.uuid4, editable=False, verbose_name="submission"),
+                ),
+                migrations.AlterField(
+                    model_name="job",
+                    name="team",
+                    field=models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="jobs",
+                        to="jobs.team",
+                        verbose_name="team",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="jobevent",
+                    name="actor",
+                    field=models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="by",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="jobevent",
+                    name="at",
+                    field=models.DateTimeField(default=django.utils.timezone.now, verbose_name="time"),
+                ),
+                migrations.AlterField(
+                    model_name="membership",
+                    name="team",
+                    field=models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="memberships",
+                        to="jobs.team",
+                        verbose_name="team",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="membership",
+                    name="user",
+                    field=models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="memberships",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="user",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="quota",
+                    name="team",
+                    field=models.OneToOneField(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="quota",
+                        to="jobs.team",
+                        verbose_name="team",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="quota",
+                    name="user",
+                    field=models.OneToOneField(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="quota",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="user",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="run",
+                    name="container_id",
+                    field=models.CharField(blank=True, max_length=64, verbose_name="container ID"),
+                ),
+                migrations.AlterField(
+                    model_name="run",
+                    name="ended_at",
+                    field=models.DateTimeField(null=True, verbose_name="ended"),
+                ),
+                migrations.AlterField(
+                    model_name="run",
+                    name="exit_code",
+                    field=models.IntegerField(null=True, verbose_name="exit code"),
+                ),
+                migrations.AlterField(
+                    model_name="run",
+                    name="node",
+                    field=models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="runs",
+                        to="gpus.node",
+                        verbose_name="node",
+                    ),
+                ),
+                migrations.AlterField(
+                    model_name="run",
+                    name="number",
+                    field=models.PositiveSmallIntegerField(verbose_name="number"),
+                ),
+                migrations.AlterField(
+                    model_name="run",
+                    name="placed_at",
+                    field=models.DateTimeField(default=django.utils.timezone.now, verbose_name="placed"),
+                ),
+                migrations.AlterField(
+                    model_name="run",
+                    name="started_at",
+                    field=models.DateTimeField(null=True, verbose_name="started"),
+                ),
+                migrations.AlterField(
+                    model_name="team",
+                    name="members",
+                    field=models.ManyToManyField(
+                        related_name="teams",
+                        through="jobs.Membership",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="members",
+                    ),
+                ),
+            ]
+        )
     ]

@@ -10,30 +10,35 @@ class Migration(migrations.Migration):
         ("portal", "0001_initial"),
     ]
 
+    # Names alone: no table changes, so that none is looked at.
     operations = [
-        migrations.AlterField(
-            model_name="apitoken",
-            name="created_at",
-            field=models.DateTimeField(auto_now_add=True, verbose_name="created"),
-        ),
-        migrations.AlterField(
-            model_name="apitoken",
-            name="hint",
-            field=models.CharField(editable=False, max_length=12, verbose_name="hint"),
-        ),
-        migrations.AlterField(
-            model_name="apitoken",
-            name="last_used_at",
-            field=models.DateTimeField(blank=True, null=True, verbose_name="last used"),
-        ),
-        migrations.AlterField(
-            model_name="apitoken",
-            name="user",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="api_tokens",
-                to=settings.AUTH_USER_MODEL,
-                verbose_name="user",
-            ),
-        ),
+        migrations.SeparateDatabaseAndState(
+            state_operations=[
+                migrations.AlterField(
+                    model_name="apitoken",
+                    name="created_at",
+                    field=models.DateTimeField(auto_now_add=True, verbose_name="created"),
+                ),
+                migrations.AlterField(
+                    model_name="apitoken",
+                    name="hint",
+                    field=models.CharField(editable=False, max_length=12, verbose_name="hint"),
+                ),
+                migrations.AlterField(
+                    model_name="apitoken",
+                    name="last_used_at",
+                    field=models.DateTimeField(blank=True, null=True, verbose_name="last used"),
+                ),
+                migrations.AlterField(
+                    model_name="apitoken",
+                    name="user",
+                    field=models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="api_tokens",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="user",
+                    ),
+                ),
+            ]
+        )
     ]

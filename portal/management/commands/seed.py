@@ -48,8 +48,9 @@ class Command(BaseCommand):
         if options["reset_passwords"]:
             self.stdout.write("".join(f"{name}  {word}\n" for name, word in _passwords().items()))
         team, node = Team.objects.filter(name=TEAM).first(), _node_with_gpus()
-        for past in HISTORY if team else ():
-            _remember(past, people[past.owner], team, node)
+        for past in HISTORY:
+            if team is not None:
+                _remember(past, people[past.owner], team, node)
         gputime.rebuild(timezone.now())  # days that were rolled up may have got a past
 
 
