@@ -23,6 +23,12 @@ class Process(Schema):
     owner: str | None
 
 
+class HolderOut(Schema):
+    job: int
+    owner: str
+    job_name: str | None = Field(description="Null for who may not see the job")
+
+
 class GpuOut(Schema):
     """Null values are not known. `unavailable` says why no job would get it, whoever holds it now.
 
@@ -45,9 +51,10 @@ class GpuOut(Schema):
     power_w: float | None
     temperature_c: int | None
     sm_clock_mhz: int | None
-    job: int | None
+    job: int | None = Field(description="The first of its holders, as are owner and job_name")
     owner: str | None
     job_name: str | None = Field(description="Null for who may not see the job")
+    holders: list[HolderOut] = Field(description="All jobs that it is given to: several where it is shared")
     processes: list[Process]
 
 

@@ -28,12 +28,13 @@ def attribute(reading: HostReading, claims: Collection[Claim], rules: Rules) -> 
 def _gpu(gpu: GpuReading, claims: list[Claim], rules: Rules) -> GpuReading:
     own = [claim for claim in claims if claim.gpu_uuid == gpu.uuid]
     processes = tuple(_process(process, own, claims, rules) for process in gpu.processes)
-    holder = next((claim for claim in own if claim.ended is None), None)
+    held = sorted((claim for claim in own if claim.ended is None), key=lambda claim: claim.job)
     outside = any(process.kind == "foreign" for process in processes)
     outside = outside or (not own and unexplained_mib(gpu.memory_used_mib, processes) > rules.memory_floor_mib)
     return replace(
         gpu, processes=processes, busy_outside=outside,
-        job=holder.job if holder else None, owner=holder.owner if holder else None,
+        job=held[0].job if held else None, owner=held[0].owner if held else None,
+        jobs=tuple(claim.job for claim in held),
     )  # fmt: skip
 
 

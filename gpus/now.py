@@ -9,15 +9,15 @@ from django.utils import timezone
 
 from gpus import history
 from gpus.availability import why_unavailable
-from gpus.holders import holders
+from gpus.holders import Holder, holders
 from gpus.models import GPU, Node
 
 _UNKNOWN = ("memory_used_mib", "utilisation", "power_w", "temperature_c", "sm_clock_mhz")
-_NOBODY: dict[str, Any] = {"job": None, "owner": None, "job_name": None}
+_NOBODY: dict[str, Any] = {"job": None, "owner": None, "job_name": None, "holders": []}
 
 
 def nodes_now(reader: Any) -> list[dict[str, Any]]:
-    """The last reading of every node, with `host` and, per GPU, `unavailable` and its holder from the database.
+    """The last reading of every node, with `host` and, per GPU, `unavailable` and its holders from the database.
 
     A node without a reading of the last minute has `at` null and its GPUs every read value null. `job_name` is
     null for who may not see the job. `state` is one of sick, used, hidden, outside, closed, unknown, cordoned, free,
@@ -26,9 +26,15 @@ def nodes_now(reader: Any) -> list[dict[str, Any]]:
     """
     now = timezone.now()
     full = bool(getattr(reader, "is_staff", False))
-    held = {gpu: asdict(holder) for gpu, holder in holders(reader).items()}
+    held = {gpu: _held(found) for gpu, found in holders(reader).items()}
     nodes = Node.objects.prefetch_related("gpus").order_by("name")
     return [_node(node, history.latest(node.name), held, now, full) for node in nodes]
+
+
+def _held(found: list[Holder]) -> dict[str, Any]:
+    """All holders, and the first of them by itself."""
+    all_of_them = [asdict(holder) for holder in found]
+    return {**all_of_them[0], "holders": all_of_them}
 
 
 def for_reader(reading: dict[str, Any], full: bool) -> dict[str, Any]:

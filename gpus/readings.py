@@ -55,6 +55,7 @@ class GpuReading:
     island: int | None = None  # GPUs of one host with the same number are joined by NVLink
     job: int | None = None
     owner: str | None = None
+    jobs: tuple[int, ...] = ()  # all that it is given to: several where it is shared; `job` is the first
     busy_outside: bool = False
 
 
@@ -112,7 +113,7 @@ def decode(text: str | bytes) -> HostReading:
 
 def _gpu(data: Mapping[str, Any]) -> GpuReading:
     processes = tuple(Process(**_known(Process, process)) for process in data["processes"])
-    return GpuReading(**_known(GpuReading, data) | {"processes": processes})
+    return GpuReading(**_known(GpuReading, data) | {"processes": processes, "jobs": tuple(data.get("jobs", ()))})
 
 
 def _known(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:

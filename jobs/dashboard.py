@@ -19,6 +19,7 @@ from jobs.models import AllocationSlot, Job, Team
 from jobs.snapshot import cordoned
 from jobs.states import ENDED, LIVE, WAITING, JobState
 
+Held = dict[int, list[AllocationSlot]]  # by GPU primary key
 MOST = 12
 SPARK_SECONDS = 600
 SPARK_STEP = 10
@@ -51,20 +52,25 @@ def dashboard_of(user: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def gpu_strip(user: Any, holders: dict[int, AllocationSlot]) -> list[tuple[Node, list[dict[str, Any]]]]:
-    """Each host with one cell per GPU: `kind` (mine, taken, free, closed, unknown), its job, percent busy or None."""
+def gpu_strip(user: Any, holders: Held) -> list[tuple[Node, list[dict[str, Any]]]]:
+    """Each host with one cell per GPU: `kind` (mine, taken, free, closed, unknown), its jobs, percent busy or None.
+
+    A shared GPU is mine if one of its jobs is; `job` is that one, and `seen` whether the reader may see it.
+    """
     now = timezone.now()
-    held = {pk: slot.allocation.run.job for pk, slot in holders.items()}
-    seen = set(visible_jobs(user).filter(pk__in=[job.pk for job in held.values()]).values_list("pk", flat=True))
+    held = {pk: _jobs(slots, user) for pk, slots in holders.items()}
+    shown = [job.pk for jobs in held.values() for job in jobs]
+    seen = set(visible_jobs(user).filter(pk__in=shown).values_list("pk", flat=True))
     busy = _utilisation()
     gpus = GPU.objects.filter(Q(hidden=False) | Q(pk__in=held)).select_related("node")
     hosts: dict[int, tuple[Node, list[dict[str, Any]]]] = {}
     for gpu in gpus.order_by("node__name", "index"):
-        holder = held.get(gpu.pk)
+        jobs = held.get(gpu.pk, [])
+        holder = jobs[0] if jobs else None
         cells = hosts.setdefault(gpu.node_id, (gpu.node, []))[1]
         closed = None if holder else _closed(gpu, now)
         cells.append({
-            "gpu": gpu, "job": holder, "seen": holder is not None and holder.pk in seen, "closed": closed,
+            "gpu": gpu, "job": holder, "jobs": jobs, "seen": holder is not None and holder.pk in seen, "closed": closed,
             "kind": _kind(holder, closed, gpu.uuid in busy, user), "busy": busy.get(gpu.uuid),
         })  # fmt: skip
     return list(hosts.values())
@@ -88,22 +94,31 @@ def _kind(holder: Job | None, closed: dict[str, Any] | None, read: bool, user: A
     return "unknown" if closed or not read else "free"
 
 
-def _holders() -> dict[int, AllocationSlot]:
-    """GPU to the slot that holds it, with its job."""
+def _holders() -> Held:
+    """GPU to one slot of each allocation that holds it or a share of it, with its job."""
     slots = AllocationSlot.objects.filter(released_at=None).select_related("gpu", "allocation__run__job__owner")
-    return {slot.gpu_id: slot for slot in slots}
+    found: Held = defaultdict(list)
+    for slot in {(slot.gpu_id, slot.allocation_id): slot for slot in slots.order_by("gpu_id", "slot")}.values():
+        found[slot.gpu_id].append(slot)
+    return found
 
 
-def sparks(jobs: set[int], holders: dict[int, AllocationSlot]) -> dict[int, str]:
+def _jobs(slots: list[AllocationSlot], user: Any) -> list[Job]:
+    """Whose slots they are, the user's own first."""
+    return sorted((slot.allocation.run.job for slot in slots), key=lambda job: (job.owner_id != user.pk, job.pk))
+
+
+def sparks(jobs: set[int], holders: Held) -> dict[int, str]:
     """Job to an SVG path: the mean utilisation of its GPUs since it started, over the last minutes, in 100 by 100."""
     gpus: dict[int, list[str]] = defaultdict(list)
     since: dict[int, float] = {}
-    for slot in holders.values():
+    for slot in (slot for slots in holders.values() for slot in slots):
         run = slot.allocation.run
         if run.job_id in jobs and run.started_at is not None:
             gpus[run.job_id].append(slot.gpu.uuid)
             since[run.job_id] = run.started_at.timestamp()
-    found = history.recent_of([uuid for uuids in gpus.values() for uuid in uuids], SPARK_SECONDS) if gpus else {}
+    read = {uuid for uuids in gpus.values() for uuid in uuids}
+    found = history.recent_of(sorted(read), SPARK_SECONDS) if read else {}
     lines = {
         job: _line([sample for uuid in uuids for sample in found[uuid] if sample["at"] >= since[job]])
         for job, uuids in gpus.items()

@@ -5,7 +5,6 @@ out. Even two passes at once could not give a GPU twice: placing compares, swaps
 """
 
 import logging
-import math
 import os
 import socket
 import threading
@@ -155,6 +154,8 @@ def _place(placement: Placement) -> Run | None:
         return None
     job.gpus = len(gpus)  # an elastic job is charged for what it gets; its row keeps what it could use
     job.least_gpus = None
+    if job.gpu_milli < WHOLE:  # a share is charged for the slots that it takes
+        job.gpu_milli = sum(quotas.milli_of_slots(len(taken), gpu.slots) for gpu, taken in slots)
     if snapshot.why_closed(node, now) is not None or _over_quota(job, gpus, now):
         return None
     run = Run.objects.create(
@@ -182,7 +183,7 @@ def _place(placement: Placement) -> Run | None:
 def _slots(job: Job, gpus: list[GPU]) -> list[tuple[GPU, Sequence[int]]] | None:
     """Each GPU with the slots of it that the job takes: all of them, or of a shared one as many as its share needs.
 
-    None when the GPUs are not what the job asks for, or its share is no longer free.
+    None when the GPUs are not what the job asks for, or its share is not, or no longer, to be had.
     """
     least = job.gpus if job.least_gpus is None else job.least_gpus
     if not least <= len(gpus) <= job.gpus or any(gpu.profile != job.gpu_profile for gpu in gpus):
@@ -190,9 +191,11 @@ def _slots(job: Job, gpus: list[GPU]) -> list[tuple[GPU, Sequence[int]]] | None:
     if job.gpu_milli == WHOLE or not gpus:
         return [(gpu, range(gpu.slots)) for gpu in gpus]
     (gpu,) = gpus
+    if gpu.slots == 1:
+        return None
     held = AllocationSlot.objects.filter(gpu=gpu, released_at=None).values_list("slot", flat=True)
     free = sorted(set(range(gpu.slots)) - set(held))
-    needed = math.ceil(job.gpu_milli * gpu.slots / WHOLE)
+    needed = quotas.slots_needed(job.gpu_milli, gpu.slots)
     return [(gpu, free[:needed])] if needed <= len(free) else None
 
 

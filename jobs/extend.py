@@ -68,8 +68,10 @@ def _check_quotas(job: Job, run: Run, seconds: int) -> None:
     now, longer = timezone.now(), Job.objects.get(pk=job.pk)
     longer.limit_seconds = (job.limit_seconds or 0) + seconds
     longer.gpus, longer.least_gpus = run.allocation.gpus, None
+    longer.gpu_milli = run.allocation.gpu_milli  # of a share, what it is charged
     more = Job.objects.get(pk=job.pk)  # the rest of the run is promised already
     more.limit_seconds, more.gpus, more.least_gpus = seconds, run.allocation.gpus, None
+    more.gpu_milli = run.allocation.gpu_milli
     levels = usage.levels(job.owner, job.team, now)
     found = [*quotas.never(longer, *(limits for limits, _used in levels)), *quotas.start(more, *levels)]
     found = [refusal for refusal in found if refusal.field == "limit_seconds"]

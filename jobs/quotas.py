@@ -68,6 +68,16 @@ def milli(gpus: int, gpu_milli: int) -> int:
     return gpu_milli if gpus == 1 else gpus * WHOLE
 
 
+def slots_needed(gpu_milli: int, slots: int) -> int:
+    """How many of a GPU's slots a share of so many thousandths takes: rounded up."""
+    return -(-gpu_milli * slots // WHOLE)
+
+
+def milli_of_slots(taken: int, slots: int) -> int:
+    """What so many of a GPU's slots are in thousandths of it: what a share is charged."""
+    return taken * WHOLE // slots
+
+
 def least_milli(ask: Ask) -> int:
     """The fewest GPUs that the job can start with, in thousandths."""
     return milli(ask.gpus if ask.least_gpus is None else ask.least_gpus, ask.gpu_milli)
@@ -147,9 +157,22 @@ class Refusal:
 _CONCURRENT = (("QUOTA_CPUS", "millicpus"), ("QUOTA_MEMORY", "memory_mib"))
 
 
-def never(ask: Ask, *levels: Limits) -> list[Refusal]:
-    """Refusals that no waiting would lift: the form and the API show them, and submit refuses by them."""
-    return [refusal for level in levels for refusal in _never(ask, level)]
+def never(ask: Ask, *levels: Limits, models: Collection[str] = ()) -> list[Refusal]:
+    """Refusals that no waiting would lift: the form and the API show them, and submit refuses by them.
+
+    `models` are those that the hosts have.
+    """
+    refusals = [refusal for level in levels for refusal in _never(ask, level)]
+    closed = closed_models(ask, *((limits, Usage()) for limits in levels), models=models)
+    if closed and closed.keys() >= set(_would_do(ask, models)):
+        refusals.append(max(closed.values(), key=lambda refusal: refusal.limit))
+    return refusals
+
+
+def _would_do(ask: Ask, models: Collection[str]) -> Collection[str]:
+    """The models among which the job takes its GPUs: of those that it names the ones that the hosts have."""
+    named = models_of(ask)
+    return [model for model in models if model in named] or named or models
 
 
 def above_ceiling(ask: Ask, *levels: Limits) -> list[Refusal]:
@@ -181,11 +204,6 @@ def _gpus_never(ask: Ask, limits: Limits) -> Iterator[Refusal]:
     if most is not None and asked > most * WHOLE:
         code = "LARGEST_JOB" if most == limits.job_gpus else "QUOTA_GPUS"
         yield _gpus(code, ask, limits, most, 0)
-    if asked and limits.gpus_by_model and ask.gpu_model:
-        models = models_of(ask)
-        best = max(models, key=lambda model: limits.gpus_by_model.get(model, asked))
-        if asked > limits.gpus_by_model.get(best, asked) * WHOLE:
-            yield _gpus("QUOTA_MODEL", ask, limits, limits.gpus_by_model[best], 0, best)
 
 
 def _budget_never(ask: Ask, limits: Limits) -> Iterator[Refusal]:
@@ -233,11 +251,11 @@ def admit(*levels: tuple[Limits, Usage]) -> list[Refusal]:
 def start(ask: Ask, *levels: tuple[Limits, Usage], models: Collection[str] = ()) -> list[Refusal]:
     """Refusals of starting now: limits in use, to be waited for. `never` is not repeated here.
 
-    `models` are those that the hosts have, for a job that takes any.
+    `models` are those that the hosts have.
     """
     refusals = [refusal for limits, usage in levels for refusal in _start(ask, limits, usage)]
     closed = closed_models(ask, *levels, models=models)
-    if closed and closed.keys() >= set(models_of(ask) or models):
+    if closed and closed.keys() >= set(_would_do(ask, models)):
         refusals.insert(0, next(iter(closed.values())))
     return refusals
 
@@ -249,7 +267,7 @@ def closed_models(
     found: dict[str, Refusal] = {}
     asked = least_milli(ask)
     for limits, usage in levels:
-        for model in (models_of(ask) or models) if limits.gpus_by_model and asked else ():
+        for model in _would_do(ask, models) if limits.gpus_by_model and asked else ():
             most, used = limits.gpus_by_model.get(model), usage.milli_by_model.get(model, 0)
             if most is not None and used + asked > most * WHOLE:
                 found.setdefault(model, _gpus("QUOTA_MODEL", ask, limits, most, used, model))

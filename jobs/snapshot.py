@@ -17,6 +17,7 @@ from jobs.images import Allowed
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Run, Team
 from jobs.policy import Gpu, Node, Reason, Rules, Running, Snapshot, Waiting
 from jobs.policy.past import Like, Past
+from jobs.policy.view import WHOLE
 from jobs.states import FOR_OTHERS, WAITING, EndReason, JobState, RunState
 
 SICK_DRIVER = frozenset({"driver_mismatch", "hung", "error"})
@@ -132,7 +133,8 @@ def _running(held: Allocation, slots: Mapping[str, int], now: datetime, past: Pa
     return Running(
         run=run.pk, job=job.pk, user=held.user_id, team=held.team_id, priority=job.priority, node=held.node.name,
         gpus=held.gpus, slots=slots, millicpus=held.millicpus, memory_mib=held.memory_mib, since=held.created_at,
-        ends_by=_ends_by(run, job), likely=past.ends(like, since=held.created_at, now=now), gpu_milli=job.gpu_milli,
+        ends_by=_ends_by(run, job), likely=past.ends(like, since=held.created_at, now=now),
+        gpu_milli=held.gpu_milli if held.gpus == 1 else WHOLE,
         preemptible=job.preemptible, stopping=bool(run.wish), makes_way_for=run.makes_way_for_id,
         interactive=job.interactive, movable=job.movable, ask=waiting(job, past) if job.movable else None,
     )  # fmt: skip

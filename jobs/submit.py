@@ -1,7 +1,7 @@
 """Take a request in: checked, admitted against the quotas in a transaction, stored. Never lost, never twice."""
 
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,9 @@ from django.utils import timezone
 from jobs import quotas, secretbox, snapshot, usage
 from jobs.images import Allowed
 from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Team
+from jobs.policy import Node
 from jobs.policy.explain import impossible
+from jobs.policy.kinds import Kinds
 from jobs.policy.ledger import Ledger
 from jobs.queues import wake_scheduler
 from jobs.quotas import WHOLE, Limits, Refusal
@@ -65,17 +67,26 @@ def check(
     no host could ever give. Fields that are wrong, or `unread`, are left out of what hosts are asked for.
     """
     problems = [*request.problems(), *_when(request), *_rights(request, owner, team)]
-    problems += _hardware(request, {*unread, *(problem.field for problem in problems)}, owner=owner, team=team)
+    hosts = snapshot.hardware(timezone.now())
+    wrong = {*unread, *(problem.field for problem in problems)}
+    problems += _hardware(request, wrong, hosts, owner=owner, team=team)
     limits = (usage.user_limits([owner])[owner.pk], *(usage.team_limits([team])[team.pk] for team in [team] if team))
-    refusals = [*quotas.never(request, *limits), *quotas.above_ceiling(request, *limits)]
+    refusals = beyond_limits(build(request, owner=owner, team=team), Kinds(hosts), *limits)
     if problems or refusals:
         raise Refused(refusals, problems)
     return limits
 
 
+def beyond_limits(job: Job, hosts: Kinds, *limits: Limits) -> list[Refusal]:
+    """What of the limits no waiting would mend, by what GPUs there are and how they are cut."""
+    asked = hosts.charged(snapshot.waiting(job))
+    return [*quotas.never(asked, *limits, models=hosts.models(asked)), *quotas.above_ceiling(asked, *limits)]
+
+
 _FIELDS = {
     "NO_GPU_MODEL": "gpu_model", "NO_GPU_MEMORY": "gpu_memory_mib", "TOO_LARGE_CPUS": "millicpus",
     "TOO_LARGE_MEMORY": "memory_mib", "NO_LABELS": "node_labels", "NO_GPU_PROFILE": "gpu_profile",
+    "NO_SHARED_GPU": "gpu_milli",
 }  # fmt: skip
 
 
@@ -87,9 +98,11 @@ _NOTHING: dict[str, Any] = {
 _OF_GPUS = {"gpus", "gpu_model", "gpu_memory_mib", "gpu_milli", "gpu_profile", "least_gpus"}
 
 
-def _hardware(request: JobRequest, wrong: set[str], *, owner: Any, team: Team | None) -> list[Problem]:
+def _hardware(
+    request: JobRequest, wrong: set[str], hosts: Iterable[Node], *, owner: Any, team: Team | None
+) -> list[Problem]:  # fmt: skip
     """What no host could ever give it. A job that was taken in waits, should the hosts shrink later."""
-    ledgers = [Ledger(node) for node in snapshot.hardware(timezone.now())]
+    ledgers = [Ledger(node) for node in hosts]
     if not ledgers:
         return []
     if wrong & {"gpus", "least_gpus", "gpu_profile"}:  # how many GPUs, and of what kind, is not known then

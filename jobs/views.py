@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import wraps
 from typing import Any
 from uuid import UUID, uuid4
@@ -118,18 +118,19 @@ def _preview_context(form: JobForm) -> dict[str, Any]:
         return {"verdict": "", "to_do": to_do}
     request, team = asked
     found = preview(request, owner=form.user, team=team)
+    counted = replace(request, gpu_milli=found.gpu_milli)
     reader = form.user.get_username()
     levels = formhelp.levels_of(form.user, [team])
     return {
-        "verdict": found.verdict, "node": found.node, "position": found.position, "cost": formhelp.cost(request),
+        "verdict": found.verdict, "node": found.node, "position": found.position, "cost": formhelp.cost(counted),
         "elastic": request.least_gpus and wording.gpus(found.gpus),
         "ahead": wording.ahead(found.position), "trust": trust() if found.expected else "",
         "expected": found.expected and wording.expected_start(found.expected.earliest, found.expected.latest),
         "sentences": [*(said for _f, _c, said in wording.refusals(found.refusals, reader=reader)),
                       *(wording.wait_reason(r, reader=reader) for r in found.reasons)],
         "loan": found.loan and wording.loan(**asdict(found.loan), would=True),
-        "my_bars": formhelp.quota_bars(levels["user"], request, found.verdict),
-        "team_bars": formhelp.quota_bars(levels.get(team.name, []), request, found.verdict), "team": team,
+        "my_bars": formhelp.quota_bars(levels["user"], counted, found.verdict),
+        "team_bars": formhelp.quota_bars(levels.get(team.name, []), counted, found.verdict), "team": team,
         "to_do": to_do,
         "command": formhelp.as_command(form.job_request, team) if form.job_request and not any(to_do) else "",
     }  # fmt: skip

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.test import Client
 from django.utils import timezone
 
 from gpus.history import host_key
+from gpus.models import Node
 from gpus.readings import GpuReading, HostReading, Process
 from jobs import logstore
 from jobs.dashboard import dashboard_of
-from jobs.models import Job, Quota, Run, Team
+from jobs.models import AllocationSlot, Job, Quota, Run, Team
 from jobs.states import EndReason, JobState, RunState
 from jobs.status import status
 from portal import live
@@ -145,6 +147,32 @@ def test_gpus_tells_holders_and_why_a_gpu_is_not_given_away(alice: User, root_ad
     assert (second["utilisation"], second["unavailable"]["code"]) == (None, "GPU_QUARANTINED")
     told = Api(root_admin).get("/gpus").json()["nodes"][0]["gpus"][0]
     assert (told["processes"][0]["name"], told["job_name"]) == ("miner", "plan")
+
+
+def test_a_shared_gpu_tells_all_its_holders(alice: User, client: Client) -> None:
+    node = factories.make_node("alpha", gpus=2)
+    node.gpus.filter(index=0).update(slots=4)
+    mine, theirs = _sharing(node, alice, factories.make_user("bob"))
+    shared, free = Api(alice).get("/gpus").json()["nodes"][0]["gpus"]
+    assert shared["holders"] == [
+        {"job": theirs.pk, "owner": "bob", "job_name": None}, {"job": mine.pk, "owner": "alice", "job_name": "mine"}
+    ]  # fmt: skip
+    assert (shared["job"], shared["owner"], free["holders"]) == (theirs.pk, "bob", [])
+    client.force_login(alice)
+    (cells,) = [cells for _host, cells in client.get("/").context["hosts"]]
+    assert (cells[0]["kind"], cells[0]["job"], cells[0]["jobs"]) == ("mine", mine, [mine, theirs])
+    assert f"bob #{theirs.pk}" in client.get("/").text
+
+
+def _sharing(node: Node, owner: User, other: User) -> tuple[Job, Job]:
+    """Two jobs on the first GPU of the node, the other's two slots first."""
+    gpu = node.gpus.get(index=0)
+    mine = factories.make_job(owner, gpu_milli=250, name="mine")
+    theirs = factories.make_job(other, factories.make_team("speech"), gpu_milli=500, name="theirs")
+    for job, slots in ((mine, [2]), (theirs, [0, 1])):
+        allocation = factories.make_run(job, node, gpus=()).allocation
+        AllocationSlot.objects.bulk_create(AllocationSlot(allocation=allocation, gpu=gpu, slot=n) for n in slots)
+    return mine, theirs
 
 
 def test_hidden_gpus_are_for_admins(alice: User, root_admin: User) -> None:

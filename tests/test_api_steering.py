@@ -48,6 +48,7 @@ def test_a_job_asks_for_parts_labels_and_sizes(api: Client) -> None:
      ({"stop_signal": "SIGKILL"}, "stop_signal", "SIGNAL_UNKNOWN"),
      ({"node_labels": ["nvme"]}, "node_labels", "LABEL_FORM"),
      ({"gpus": 1, "node_labels": ["disk=nvme"]}, "node_labels", "NO_LABELS"),
+     ({"gpus": 1, "gpu_percent": 1}, "gpu_percent", "NO_SHARED_GPU"),
      ({"gpus": 1, "gpu_profile": "7g.80gb"}, "gpu_profile", "NO_GPU_PROFILE")],
 )  # fmt: skip
 def test_what_cannot_be_asked_is_refused_at_its_field(

@@ -151,3 +151,10 @@ def test_json_and_back(processes: list[Process], used: int | None, message: str)
 def test_what_is_no_reading_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode(text)
+
+
+def test_a_shared_gpu_tells_all_the_jobs_it_is_given_to() -> None:
+    gpu = judge(host(), claim(job=9), claim(job=7), claim(job=5, ended=NOW - timedelta(seconds=1)))
+    assert (gpu.job, gpu.jobs) == (7, (7, 9))
+    read = decode(HostReading(node="alpha", at=NOW.timestamp(), status="ok", gpus=(gpu,)).encode())
+    assert read.gpus == (gpu,)

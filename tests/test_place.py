@@ -12,7 +12,7 @@ from bench import openb
 from jobs.policy import Gpu, Node, Waiting, place, plan
 from jobs.policy.demand import Demand
 from jobs.policy.fleet import Fleet
-from jobs.policy.ledger import Ledger, least, slots_of, suits
+from jobs.policy.ledger import Ledger, charge, least, slots_of, suits
 from jobs.policy.neighbours import closest
 from jobs.policy.outlook import Outlook
 from jobs.policy.rooms import room_of
@@ -44,6 +44,46 @@ def test_a_share_is_rounded_up_to_slots_and_takes_a_whole_gpu_that_has_but_one(
     milli: int, slots: int, taken: int
 ) -> None:
     assert slots_of(job(1, gpu_milli=milli), gpu("a", 0, slots=slots)) == taken
+
+
+@pytest.mark.parametrize(
+    ("milli", "slots", "charged"),
+    [(250, 4, 250), (300, 4, 500), (1, 4, 250), (600, 2, 1000), (300, 3, 333), (460, 1000, 460), (1000, 4, 1000)],
+)
+def test_a_share_is_charged_for_the_slots_that_it_takes(milli: int, slots: int, charged: int) -> None:
+    assert charge(job(1, gpu_milli=milli), gpu("a", 0, slots=slots)) == charged
+
+
+def test_a_share_goes_to_no_gpu_that_is_not_cut() -> None:
+    fleet = Fleet([node(cards=cards("a", {}, {"slots": 4}))])
+    assert [start(fleet, job(n, gpu_milli=500)) for n in (1, 2, 3)] == [("a", [1]), ("a", [1]), None]
+    assert not place.could_ever_fit(job(1, gpu_milli=10), Ledger(node(cards=cards("a", {}))))
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_shares_fill_the_gpu_that_is_cut_for_them_and_whole_jobs_leave_it(apart: bool) -> None:
+    """On one host, or each GPU on its own."""
+    rows: list[dict[str, Any]] = [{"slots": 4}, {}, {}]
+    if apart:
+        fleet = Fleet([node(f"n{n}", cards=(gpu(f"n{n}", n, **row),)) for n, row in enumerate(rows)])
+    else:
+        fleet = Fleet([node(cards=cards("a", *rows))])
+    places = [start(fleet, job(n, gpu_milli=milli)) for n, milli in enumerate((1000, 500, 250, 250, 1000))]
+    assert [found and found[1] for found in places] == [[1], [0], [0], [0], [2]]
+
+
+def test_a_share_goes_to_the_fullest_gpu_by_its_part_that_is_free() -> None:
+    fleet = Fleet([node(cards=cards("a", {"slots": 10, "used_slots": 5}, {"slots": 4, "used_slots": 1}))])
+    assert start(fleet, job(1, gpu_milli=250)) == ("a", [0]), "of ten slots five are less than three of four"
+
+
+def test_whole_jobs_take_a_cut_gpu_last() -> None:
+    fleet = Fleet([node("a", cards=cards("a", {"slots": 2}, {})), node("b", cards=cards("b", {}, {}))])
+    assert start(fleet, job(1, gpus=2)) == ("b", [0, 1])
+    assert start(fleet, job(2)) == ("a", [1])
+    assert start(fleet, job(3)) == ("a", [0])
+    fleet = Fleet([node(cards=cards("a", {"slots": 2}, {}, {"slots": 2}))])
+    assert start(fleet, job(1, gpus=2)) == ("a", [0, 1])
 
 
 def test_several_gpus_are_whole_ones_whatever_the_share_says() -> None:

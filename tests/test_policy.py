@@ -1,12 +1,14 @@
 """The policy as a function: order, placing, gates and quotas. The rest is in test_policy_*."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from jobs.policy import Node, Waiting, make_plan
+from jobs.policy.explain import is_final
 from jobs.quotas import Limits, Usage
-from tests.rigs.pictures import L4, NOW, codes, gpu, job, node, placed, snapshot
+from tests.rigs.pictures import A100, L4, NOW, codes, gpu, job, node, placed, snapshot
 
 
 def test_higher_priority_goes_first_then_the_older_job() -> None:
@@ -147,3 +149,35 @@ def test_every_gate_is_told_at_once() -> None:
         )
     )
     assert codes(plan, 1) == ["HELD_BY_ADMIN", "PAUSED", "START_AFTER", "QUOTA_GPUS"]
+
+
+def test_what_a_pass_counts_for_a_share_are_the_slots_that_it_takes() -> None:
+    host = node(cards=tuple(gpu("a", n, slots=4) for n in range(4)))
+    limits = {1: Limits(scope="user", name="alice", gpus=1)}
+    plan = make_plan(snapshot(*(job(n, gpu_milli=300) for n in (1, 2, 3)), nodes=(host,), user_limits=limits))
+    assert len(plan.placements) == 2, "each takes two slots of four: half a GPU"
+    (waits,) = plan.reasons.values()
+    assert (waits[0]["code"], waits[0]["asked"], waits[0]["used"]) == ("QUOTA_GPUS", 0.5, 1)
+
+
+def test_a_share_starts_where_quotas_leave_enough_though_others_are_cut_more_coarsely() -> None:
+    hosts = (node("a", cards=(gpu("a", 0, slots=2),)), node("b", cards=(gpu("b", 0, slots=10),)))
+    limits = {1: Limits(scope="user", name="alice", gpus=1)}
+    usage = {1: Usage(gpu_milli=600, running_jobs=1)}
+    plan = make_plan(snapshot(job(1, gpu_milli=300), nodes=hosts, user_limits=limits, user_usage=usage))
+    assert [(found.job, found.node) for found in plan.placements] == [(1, "b")]
+
+
+@pytest.mark.parametrize(("cut", "models"), [((), []), ((L4,), [L4])])
+def test_a_share_of_gpus_that_nobody_cut_never_starts(cut: tuple[str, ...], models: list[str]) -> None:
+    cards = (gpu("a", 0), *(gpu("a", 1 + n, model=model, slots=4) for n, model in enumerate(cut)))
+    plan = make_plan(snapshot(job(1, gpu_milli=10, gpu_model=A100), nodes=(node(cards=cards),)))
+    assert plan.reasons[1][0] == {"code": "NO_SHARED_GPU", "models": models}
+
+
+@pytest.mark.parametrize("ask", [{}, {"gpu_model": A100}, {"gpu_model": f"{A100}|Nobody's"}, {"gpu_memory_mib": 40000}])
+def test_more_of_the_only_models_that_would_do_than_a_quota_allows_is_final(ask: dict[str, Any]) -> None:
+    cards = (*(gpu("a", n) for n in range(4)), gpu("a", 4, model=L4, memory_mib=24000))
+    limits = {1: Limits(scope="user", name="alice", gpus_by_model={A100: 1, L4: 1})}
+    plan = make_plan(snapshot(job(1, gpus=2, **ask), nodes=(node(cards=cards),), user_limits=limits))
+    assert is_final(plan.reasons[1][0])

@@ -156,11 +156,28 @@ def test_whatever_starts_stays_within_every_limit(level: Limits, wishes: list[As
         assert used.milli_by_model.get(model, 0) <= most * 1000
 
 
+def test_never_looks_at_the_models_that_there_are() -> None:
+    one = limits(gpus_by_model={A100: 1})
+    for ask in (Ask(gpus=2), Ask(gpus=2, gpu_model=f"{A100}|{L4}")):
+        (found,) = quotas.never(ask, one, models=[A100])
+        assert (found.code, found.model, found.nearest) == ("QUOTA_MODEL", A100, 1)
+        assert quotas.never(ask, one, models=[A100, L4]) == []
+    assert quotas.never(Ask(gpus=2), one) == [], "nobody knows yet what there is"
+
+
+def test_never_when_one_level_shuts_one_model_and_another_the_other() -> None:
+    levels = limits(gpus_by_model={A100: 1}), limits(gpus_by_model={L4: 0})
+    (found,) = quotas.never(Ask(gpus=2), *levels, models=[A100, L4])
+    assert (found.model, found.limit) == (A100, 1), "the one that leaves more"
+    assert quotas.never(Ask(gpus=1), *levels, models=[A100, L4]) == []
+
+
 @given(vectors, asks)
 def test_what_is_never_refused_starts_on_an_empty_cluster(level: Limits, ask: Ask) -> None:
     """ "Never" and "not now" leave no gap: with nothing in use, what is not refused for ever may start."""
-    if not quotas.never(ask, level):
-        assert quotas.start(ask, (level, Usage())) == []
+    for models in ([], [A100], [A100, L4]):
+        if not quotas.never(ask, level, models=models):
+            assert quotas.start(ask, (level, Usage()), models=models) == []
 
 
 # --- in the database ---

@@ -9,6 +9,7 @@ from django.test import Client
 
 from gpus import history
 from gpus.models import GPU, Node
+from jobs.models import AllocationSlot
 from portal import live
 from tests import factories
 from tests.sockets import in_db, message, open_socket, publishing
@@ -89,6 +90,24 @@ async def test_a_job_that_comes_is_named_to_its_team_and_numbered_to_others() ->
                 told = await message(socket, lambda found: found["nodes"][0]["gpus"][0]["job"] is not None)
                 gpu = told["nodes"][0]["gpus"][0]
                 assert (gpu["job"], gpu["owner"], gpu["job_name"]) == (job.pk, "olga", name)
+
+
+async def test_a_second_job_on_a_shared_gpu_is_named_at_once() -> None:
+    await _cast()
+    owner = await in_db(factories.make_user)("olga")
+    node = await in_db(Node.objects.get)(name="alpha")
+    gpu = await in_db(lambda: node.gpus.get(index=0))()
+    first, second = [await in_db(factories.make_job)(owner, name=name) for name in ("one", "two")]
+    await in_db(factories.make_run)(first, node, gpus=(gpu,))
+    reading = _reading()
+    async with open_socket("/ws/gpus/", owner) as socket:
+        await message(socket, lambda found: "nodes" in found)
+        run = await in_db(factories.make_run)(second, node, gpus=())
+        await in_db(AllocationSlot.objects.create)(allocation=run.allocation, gpu=gpu, slot=1)
+        reading["gpus"][0] |= {"job": first.pk, "owner": "olga", "jobs": [first.pk, second.pk]}
+        async with publishing(live.gpus_topic("alpha"), reading):
+            told = await message(socket, lambda found: len(found["nodes"][0]["gpus"][0]["holders"]) == 2)
+    assert [held["job_name"] for held in told["nodes"][0]["gpus"][0]["holders"]] == ["one", "two"]
 
 
 def test_the_page_says_what_to_do_without_hosts(client: Client) -> None:

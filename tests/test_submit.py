@@ -194,6 +194,49 @@ def test_values_of_variables_keep_every_byte(alice: User, vision: Team) -> None:
     assert Job.objects.get(pk=send(ask(environment=rows), alice, vision).pk).environment == dict(rows)
 
 
+@pytest.mark.parametrize("model", ["", "NVIDIA A100-SXM4-40GB"])
+def test_more_of_the_only_model_than_a_quota_allows_is_refused_by_name_or_not(
+    model: str, alice: User, vision: Team
+) -> None:
+    gpu = factories.make_node("alpha", gpus=4).gpus.all()[0]
+    Quota.objects.create(user=alice, gpus_by_model={gpu.model: 1})
+    request = ask(gpus=2, gpu_model=model and gpu.model)
+    found = refusals(request, alice, vision)["QUOTA_MODEL"]
+    assert (found.model, found.asked, found.limit, found.nearest) == (gpu.model, 2, 1, 1)
+    seen = preview(request, owner=alice, team=vision)
+    assert (seen.verdict, [r.code for r in seen.refusals]) == ("never", ["QUOTA_MODEL"])
+    assert send(ask(gpus=1), alice, vision)
+
+
+def test_a_quota_by_model_refuses_nothing_that_other_models_would_do_for(alice: User, vision: Team) -> None:
+    node = factories.make_node("alpha", gpus=2)
+    Quota.objects.create(user=alice, gpus_by_model={node.gpus.all()[0].model: 1})
+    factories.make_gpu(node, 2, model="NVIDIA L4")
+    assert send(ask(gpus=2), alice, vision)
+    hidden = node.gpus.filter(model="NVIDIA L4")
+    hidden.update(hidden=True)
+    with pytest.raises(Refused):
+        send(ask(gpus=2), alice, vision)
+
+
+def test_a_share_is_refused_where_no_gpu_is_cut(alice: User, vision: Team) -> None:
+    node = factories.make_node("alpha", gpus=2)
+    found = refusals(ask(gpu_milli=10), alice, vision)["NO_SHARED_GPU"]
+    assert found.field == "gpu_milli"
+    assert preview(ask(gpu_milli=10), owner=alice, team=vision).verdict == "never"
+    node.gpus.filter(index=0).update(slots=4)
+    seen = preview(ask(gpu_milli=300), owner=alice, team=vision)
+    assert (seen.verdict, seen.gpu_milli) == ("now", 500), "the panel counts what will be charged"
+    assert send(ask(gpu_milli=300), alice, vision).gpu_milli == 300, "the job keeps what it asked for"
+
+
+def test_a_budget_that_the_slots_of_a_share_pass_is_never_enough(alice: User, vision: Team) -> None:
+    factories.make_node("alpha", gpus=1).gpus.update(slots=2)
+    Quota.objects.create(user=alice, gpu_hours=1)
+    assert "BUDGET_SIZE" in refusals(ask(gpu_milli=300, limit_seconds=3 * 3600), alice, vision)
+    assert send(ask(gpu_milli=300, limit_seconds=2 * 3600), alice, vision)
+
+
 class TestPreview:
     def test_says_where_it_would_start_now(self, alice: User, vision: Team) -> None:
         factories.make_node("alpha")

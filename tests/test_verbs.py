@@ -13,7 +13,7 @@ from jobs.amend import amend, lowered, submitted_with
 from jobs.begin import seconds_left
 from jobs.extend import extend
 from jobs.models import AllocationSlot, Cluster, Job, JobEvent, Quota, Run
-from jobs.policy import Move, Plan, Preemption
+from jobs.policy import Move, Placement, Plan, Preemption
 from jobs.rebind import rebind
 from jobs.states import EndReason, JobState, RunState, Wish, job_state_after
 from jobs.submit import Refused
@@ -552,6 +552,37 @@ def test_a_whole_job_takes_all_slots_and_a_share_needs_shared_ones(alice: User) 
     share = factories.make_job(alice, gpu_milli=100)
     dispatch.run_pass()
     assert [Job.objects.get(pk=job.pk).state for job in (*whole, share)] == ["PLACED", "PLACED", "QUEUED"]
+
+
+def test_a_share_is_charged_for_the_slots_that_it_takes(alice: User) -> None:
+    """What quotas, budgets and the fair share count is what nobody else can have."""
+    factories.make_node("alpha", gpus=1).gpus.update(slots=4)
+    for percent in (300, 250):
+        factories.make_job(alice, gpu_milli=percent)
+    dispatch.run_pass()
+    held = [(run.allocation.gpu_milli, run.allocation.slots.count()) for run in Run.objects.order_by("job_id")]
+    assert held == [(500, 2), (250, 1)]
+    assert [run.milli for run in snapshot.take(timezone.now(), cluster=Cluster.get()).running] == [500, 250]
+
+
+def test_a_share_gets_no_gpu_that_is_not_cut_any_more(alice: User) -> None:
+    node = factories.make_node("alpha", gpus=1)
+    share = factories.make_job(alice, gpu_milli=10)
+    for _ in range(2):
+        dispatch.run_pass()
+    share.refresh_from_db()
+    assert (share.state, share.wait_reasons[0]["code"]) == ("QUEUED", "NO_SHARED_GPU")
+    assert "whole GPU" in wording.way_out(share.wait_reasons[0])
+    placement = Placement(job=share.pk, node=node.name, gpu_uuids=(node.gpus.get().uuid,))
+    assert dispatch._commit(placement) is None, "the transaction looks again"
+
+
+def test_a_share_that_would_be_charged_above_the_quota_waits(alice: User) -> None:
+    Quota.objects.create(user=alice, gpus=1)
+    factories.make_node("alpha", gpus=2).gpus.update(slots=2)
+    jobs = [factories.make_job(alice, gpu_milli=milli) for milli in (600, 300)]
+    dispatch.run_pass()
+    assert [Job.objects.get(pk=job.pk).state for job in jobs] == ["PLACED", "QUEUED"]
 
 
 def test_a_mig_instance_goes_to_who_asks_for_its_profile(alice: User) -> None:

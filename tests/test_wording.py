@@ -31,6 +31,7 @@ WAIT_PARAMS = {
     "DRIVER": {"node": "a", "status": "driver_mismatch"},
     "ENGINE": {"node": "a", "message": "the Docker engine does not answer"},
     "NO_GPU_MODEL": {"model": "H100", "models": ["A100"]},
+    "NO_SHARED_GPU": {"models": ["A100"]},
     "NO_GPU_MEMORY": {"asked_mib": 81920, "most_mib": 40960},
     "TOO_LARGE_GPUS": {"asked": 8, "most": 4, "node": "a"},
     "TOO_LARGE_CPUS": {"asked": 64000, "most": 1500, "node": "a"},

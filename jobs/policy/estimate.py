@@ -97,7 +97,8 @@ class _Course:
         return _Host(self._hardware, self._ends)
 
     def _suiting(self, job: Waiting) -> list["_Pool"]:
-        key = job.gpu_model, job.gpu_memory_mib, job.gpu_profile, job.labels
+        share = (job.gpu_milli, job.most_milli) if shares(job) else ()
+        key = job.gpu_model, job.gpu_memory_mib, job.gpu_profile, job.labels, share
         found = self._ranked.get(key)
         if found is None:
             kinds = self._hardware.suiting(job)

@@ -6,17 +6,18 @@ and numbers that stay as long as the causes do: times are in `Plan.expected`, an
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from jobs.policy.account import Account
 from jobs.policy.afterwards import Afterwards
 from jobs.policy.gates import Gates
 from jobs.policy.hardware import GpuKind, Hardware, NodeKind, sick_counts
 from jobs.policy.helps import Helps
-from jobs.policy.ledger import Ledger, least, shares
-from jobs.policy.view import Reason, Snapshot, Waiting
+from jobs.policy.ledger import Ledger, is_cut, least, shares
+from jobs.policy.view import WHOLE, Reason, Snapshot, Waiting
 
 NEVER = frozenset({
-    "NO_GPU_MODEL", "NO_GPU_PROFILE", "NO_GPU_MEMORY", "NO_LABELS",
+    "NO_GPU_MODEL", "NO_GPU_PROFILE", "NO_GPU_MEMORY", "NO_SHARED_GPU", "NO_LABELS",
     "TOO_LARGE_GPUS", "TOO_LARGE_CPUS", "TOO_LARGE_MEMORY", "TOO_LARGE_TOGETHER",
 })  # fmt: skip
 
@@ -169,11 +170,14 @@ def _no_such_gpus(job: Waiting, hardware: Hardware) -> Reason | None:
 
 
 def _no_such_kind(job: Waiting, hardware: Hardware) -> Reason:
-    """No GPU of the model has the MIG profile, or the memory."""
-    profiles = sorted({profile for _model, _memory, profile in hardware.samples})
+    """No GPU of the model is shared, or has the MIG profile, or the memory."""
+    if shares(job) and hardware.suiting(replace(job, gpu_milli=WHOLE)):
+        cut = {gpu.model for gpu in hardware.samples.values() if is_cut(gpu)}
+        return {"code": "NO_SHARED_GPU", "models": sorted(cut)}
+    profiles = sorted({profile for _model, _memory, profile, _slots in hardware.samples})
     if job.gpu_profile not in profiles:
         return {"code": "NO_GPU_PROFILE", "profile": job.gpu_profile, "profiles": [p for p in profiles if p]}
     wanted = job.gpu_model.split("|")
-    most = max((memory or 0 for model, memory, profile in hardware.samples
+    most = max((memory or 0 for model, memory, profile, _slots in hardware.samples
                 if profile == job.gpu_profile and (not job.gpu_model or model in wanted)), default=0)  # fmt: skip
     return {"code": "NO_GPU_MEMORY", "asked_mib": job.gpu_memory_mib, "most_mib": most}

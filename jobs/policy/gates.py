@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from jobs.policy.account import Account
+from jobs.policy.kinds import Kinds
+from jobs.policy.ledger import shares
 from jobs.policy.view import Reason, Snapshot, Waiting
 from jobs.quotas import Limits, Refusal, Usage, closed_models, most_gpus, never, start
 
@@ -18,7 +20,7 @@ class Gates:
     def __init__(self, snapshot: Snapshot, account: Account) -> None:
         self._snapshot = snapshot
         self._account = account
-        self._models = sorted({gpu.model for node in snapshot.nodes for gpu in node.gpus})
+        self._kinds = Kinds(snapshot.nodes)
         limits = (*snapshot.user_limits.values(), *snapshot.team_limits.values())
         self._by_model = any(limit.gpus_by_model for limit in limits)
         self._found_never: dict[object, list[Refusal]] = {}
@@ -46,15 +48,24 @@ class Gates:
         """The job as it may start now: an elastic one as large, any on such models, as quotas leave room for."""
         if job.least_gpus is not None:
             job = replace(job, gpus=max(min(most_gpus(job, *self._levels(job)), job.gpus), job.least_gpus))
-        return self.narrowed(job)[0]
+        return self._affordable(self.narrowed(job)[0])
+
+    def _affordable(self, job: Waiting) -> Waiting:
+        """A share kept off the GPUs where more would be charged for it than quotas leave: not all are cut alike."""
+        charges = self._kinds.charges(job) if shares(job) else []
+        if len(charges) < 2:
+            return job
+        levels, models = self._levels(job), self._kinds.models(job)
+        open_to = [milli for milli in charges if not start(replace(job, gpu_milli=milli), *levels, models=models)]
+        return replace(job, most_milli=max(open_to, default=charges[0]))
 
     def narrowed(self, job: Waiting) -> tuple[Waiting, list[Reason]]:
         """The job on the models that quotas leave room for, and why not on the others. Some must be left."""
         if not job.gpus or not self._by_model:
             return job, []
         levels = self._levels(job)
-        closed = closed_models(job, *levels, models=self._models)
-        wanted = job.gpu_model.split("|") if job.gpu_model else self._models
+        wanted = self._kinds.models(job)
+        closed = closed_models(job, *levels, models=wanted)
         left = [model for model in wanted if model not in closed]
         if not closed or not left:
             return job, []
@@ -77,14 +88,16 @@ class Gates:
         levels = self._levels(job)
         if not levels:
             return []
-        refusals = self._never(job, levels) or start(job, *levels, models=self._models)
+        refusals = self._never(job, levels) or start(job, *levels, models=self._kinds.models(job))
         return [refusal.as_dict() for refusal in refusals]
 
     def _never(self, job: Waiting, levels: list[Level]) -> list[Refusal]:
         """Limits stay the same in a pass: jobs that ask for the same need not be looked at twice."""
         key = job.user, job.team, job.shape, job.limit_seconds, job.priority, job.interactive
         if key not in self._found_never:
-            self._found_never[key] = never(job, *(limits for limits, _usage in levels))
+            self._found_never[key] = never(
+                job, *(limits for limits, _usage in levels), models=self._kinds.models(job)
+            )
         return self._found_never[key]
 
     def _levels(self, job: Waiting) -> list[Level]:

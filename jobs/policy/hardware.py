@@ -12,11 +12,11 @@ from itertools import accumulate
 from jobs.policy.ledger import Ledger, least, shares, suits
 from jobs.policy.view import WHOLE, Gpu, Node, Reason, Waiting
 
-GpuKind = tuple[str, int | None, str]  # model, memory in MiB, MIG profile
+GpuKind = tuple[str, int | None, str, int]  # model, memory in MiB, MIG profile, slots
 
 
 def kind_of(gpu: Gpu) -> GpuKind:
-    return gpu.model, gpu.memory_mib, gpu.profile
+    return gpu.model, gpu.memory_mib, gpu.profile, gpu.slots
 
 
 def offered(gpu: Gpu) -> bool:
@@ -135,12 +135,13 @@ class Hardware:
         self.samples = {kind_of(gpu): gpu for ledger in ledgers for gpu in ledger.node.gpus if offered(gpu)}
         self.kinds = list(_by_kind(ledgers))
         self.kept = [ledger for ledger in ledgers if ledger.kept is not None]
-        self._suiting: dict[tuple[str, int, str], frozenset[GpuKind]] = {}
+        self._suiting: dict[object, frozenset[GpuKind]] = {}
         self._able: dict[object, list[NodeKind]] = {}
 
     def suiting(self, job: Waiting) -> frozenset[GpuKind]:
         """The kinds of GPU that would do."""
-        ask = job.gpu_model, job.gpu_memory_mib, job.gpu_profile
+        share = (job.gpu_milli, job.most_milli) if shares(job) else ()
+        ask = job.gpu_model, job.gpu_memory_mib, job.gpu_profile, share
         if ask not in self._suiting:
             anywhere = replace(job, avoid=frozenset())
             self._suiting[ask] = frozenset(kind for kind, gpu in self.samples.items() if suits(gpu, anywhere))
@@ -177,7 +178,7 @@ class Hardware:
         return max((kind.free(job, suiting).here for kind in self.kinds if kind.open), default=0)
 
     def models(self) -> list[str]:
-        return sorted({model for model, _memory, _profile in self.samples})
+        return sorted({model for model, *_rest in self.samples})
 
 
 def _by_kind(ledgers: Iterable[Ledger]) -> Iterator[NodeKind]:

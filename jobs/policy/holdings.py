@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from jobs.policy.ledger import shares, slots_of
+from jobs.policy.ledger import charged, shares, slots_of
 from jobs.policy.view import WHOLE, Placement, Running, Share, Snapshot, Waiting
 from jobs.quotas import Limits, Usage
 
@@ -124,8 +124,9 @@ class Holdings:
 
     def take(self, placement: Placement, job: Waiting, *, run: int, preemptible: bool) -> Running:
         """The job starts as `run`. Returns it as the next pass sees it."""
-        gpus = len(placement.gpu_uuids)
-        slots = {uuid: slots_of(job, self._gpus[uuid]) for uuid in placement.gpu_uuids}
+        cards = [self._gpus[uuid] for uuid in placement.gpu_uuids]
+        gpus, job = len(cards), charged(job, cards)
+        slots = {card.uuid: slots_of(job, card) for card in cards}
         running = Running(
             run=run, job=job.id, user=job.user, team=job.team, priority=job.priority, node=placement.node, gpus=gpus,
             slots=slots, millicpus=job.millicpus, memory_mib=job.memory_mib, since=self.now,
@@ -133,7 +134,7 @@ class Holdings:
             preemptible=preemptible, interactive=job.interactive, gpu_milli=job.gpu_milli if shares(job) else WHOLE,
         )  # fmt: skip
         self._charge(running, +1)
-        held = _Held(job, gpus, self._gpus[placement.gpu_uuids[0]].model if gpus else "", self.now)
+        held = _Held(job, gpus, cards[0].model if gpus else "", self.now)
         self._users.take(job.user, run, held)
         self._teams.take(job.team, run, held)
         return running

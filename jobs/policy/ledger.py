@@ -1,11 +1,12 @@
 """The account of one node in one pass: what is free there, less what this pass has given away. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from jobs.policy import neighbours
 from jobs.policy.view import WHOLE, Gpu, Node, Running, Waiting
+from jobs.quotas import milli_of_slots, slots_needed
 
 
 def suits(gpu: Gpu, job: Waiting) -> bool:
@@ -14,8 +15,10 @@ def suits(gpu: Gpu, job: Waiting) -> bool:
 
 
 def is_asked_for(gpu: Gpu, job: Waiting) -> bool:
-    """Whether GPUs like this one are asked for, whichever of them are avoided."""
+    """Whether GPUs like this one are asked for, whichever of them are avoided. Shares are of GPUs that are cut."""
     if gpu.profile != job.gpu_profile:
+        return False
+    if shares(job) and (not is_cut(gpu) or charge(job, gpu) > job.most_milli):
         return False
     if job.gpu_model and gpu.model not in job.gpu_model.split("|"):
         return False
@@ -27,9 +30,24 @@ def shares(job: Waiting) -> bool:
     return job.gpus == 1 and job.gpu_milli < WHOLE
 
 
+def is_cut(gpu: Gpu) -> bool:
+    """Whether the GPU may be shared."""
+    return gpu.slots > 1
+
+
 def slots_of(job: Waiting, gpu: Gpu) -> int:
     """How many slots of the GPU the job takes, if it gets it: its share rounded up, else all."""
-    return -(-job.gpu_milli * gpu.slots // WHOLE) if shares(job) else gpu.slots
+    return slots_needed(job.gpu_milli, gpu.slots) if shares(job) else gpu.slots
+
+
+def charge(job: Waiting, gpu: Gpu) -> int:
+    """What of the GPU the job takes, if it gets it, in thousandths: its slots, which may be more than its share."""
+    return milli_of_slots(slots_of(job, gpu), gpu.slots) if shares(job) else WHOLE
+
+
+def charged(job: Waiting, gpus: Iterable[Gpu]) -> Waiting:
+    """The job with the share that it is charged for once it has these GPUs."""
+    return replace(job, gpu_milli=sum(charge(job, gpu) for gpu in gpus)) if shares(job) else job
 
 
 def least(job: Waiting) -> int:
@@ -124,8 +142,11 @@ class Ledger:
         """The GPUs that the job would get, the best neighbours there are. The caller has asked `fits`."""
         gpus = [self.node.gpus[place] for place in self._open_places(job)]
         if shares(job):
-            return (min(gpus, key=lambda gpu: (gpu.memory_mib or 0, self.free[self._place(gpu)], gpu.index)),)
-        return tuple(neighbours.closest(gpus, min(job.gpus, len(gpus))))
+            return (min(gpus, key=lambda gpu: (gpu.memory_mib or 0, self._part_free(gpu), gpu.index)),)
+        return _uncut_first(gpus, min(job.gpus, len(gpus)))
+
+    def _part_free(self, gpu: Gpu) -> float:
+        return self.free[self._place(gpu)] / gpu.slots
 
     def _place(self, gpu: Gpu) -> int:
         return next(place for place, other in enumerate(self.node.gpus) if other is gpu)
@@ -177,6 +198,16 @@ class Ledger:
         left, now = self.copy(), set(self._places(job))
         for run in runs:
             left.release(run)
-        late_first = sorted(left._places(job), key=lambda place: place in now)  # others may have those free now
-        left._charge(job, [self.node.gpus[place] for place in late_first[: job.gpus]])
+        gpus = self.node.gpus
+        late_first = sorted(  # others may have those free now
+            left._places(job), key=lambda place: (not shares(job) and is_cut(gpus[place]), place in now)
+        )
+        left._charge(job, [gpus[place] for place in late_first[: job.gpus]])
         self.kept = Kept(job=job, left=left, seconds=seconds)
+
+
+def _uncut_first(gpus: list[Gpu], count: int) -> tuple[Gpu, ...]:
+    """So many of the GPUs, close together; those that are cut for shares only where the others are too few."""
+    uncut = [gpu for gpu in gpus if not is_cut(gpu)]
+    cut = neighbours.closest([gpu for gpu in gpus if is_cut(gpu)], count - len(uncut))
+    return (*neighbours.closest(uncut, count), *cut)

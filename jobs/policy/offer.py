@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from jobs.policy import meters, place
 from jobs.policy.account import Account
+from jobs.policy.ledger import charged
 from jobs.policy.view import WHOLE, Snapshot, Waiting
 
 MARKS = 100  # points of the curve
@@ -36,7 +37,8 @@ def offer(jobs: Sequence[Waiting], picture: Snapshot, *, progress: Callable[[flo
         asked += job.milli_of()
         ledger = place.choose(job, account.fleet)
         if ledger is not None:
-            given += job.milli_of(len(account.fleet.take(ledger, job)))
+            gpus = account.fleet.take(ledger, job)
+            given += charged(job, gpus).milli_of(len(gpus))
             placed += 1
         if number * MARKS // len(jobs) > (number - 1) * MARKS // len(jobs):
             curve.append((asked / whole, given / whole))

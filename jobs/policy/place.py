@@ -3,17 +3,18 @@
 from collections.abc import Iterable
 
 from jobs.policy.fleet import Fleet, Score
-from jobs.policy.ledger import Ledger, least, shares, suits
+from jobs.policy.ledger import Ledger, is_cut, least, shares, suits
 from jobs.policy.neighbours import NEAR, torn
-from jobs.policy.rooms import Room, room_of
-from jobs.policy.view import Waiting
+from jobs.policy.rooms import Lot, Room, room_of
+from jobs.policy.view import Gpu, Waiting
 
 
 def choose(job: Waiting, fleet: Fleet) -> Ledger | None:
     """The node to start on; None when the job fits nowhere now.
 
-    Smallest score first: most GPUs of those an elastic job could use, close together, none better than needed. Then
-    packed, so that as much as can be of what stays free is of use to others; or spread: the emptiest node.
+    Smallest score first: most GPUs of those an elastic job could use, none that are cut for shares where the job takes
+    whole ones, close together, none better than needed. Then packed, so that as much as can be of what stays free is
+    of use to others; or spread: the emptiest node.
     """
     spread = job.team in fleet.spread
 
@@ -28,23 +29,40 @@ def choose(job: Waiting, fleet: Fleet) -> Ledger | None:
 
 
 def _left(job: Waiting, ledger: Ledger, room: Room) -> tuple[Room, Score]:
-    """The room once the job is there, and how well it is served: GPUs missing, apart, and larger than they need be."""
+    """The room once the job is there, and how well it is served: GPUs missing, cut for others, apart, and too large."""
     if not job.gpus:
         return room.less(job, room.lots), ()
     if job.gpus > 1 and (room.links or len(room.lots) > 1):
         return _left_of_several(job, ledger)
-    place, lot = next((place, lot) for place, lot in enumerate(room.lots) if lot.usable(job))
+    place, lot = _lot(job, room)
     rest = lot.without(job)
     missing = 0 if shares(job) else max(job.gpus - lot.whole, 0)
+    wasted = (job.gpus - missing) * _is_waste(job, lot.kind.gpu)
     lots = (*room.lots[:place], rest, *room.lots[place + 1 :])
-    return room.less(job, lots), (missing, NEAR, lot.kind.memory_mib)
+    return room.less(job, lots), (missing, wasted, NEAR, lot.kind.memory_mib)
+
+
+def _lot(job: Waiting, room: Room) -> tuple[int, Lot]:
+    """The lot, and its place, that a job of one GPU or of one lot is given from: as `Ledger.choice` has it."""
+    usable = [(place, lot) for place, lot in enumerate(room.lots) if lot.usable(job)]
+    if len(usable) == 1:
+        return usable[0]
+    if shares(job):
+        return min(usable, key=lambda found: (found[1].kind.memory_mib, found[1].tightest(job)))
+    return min(usable, key=lambda found: _is_waste(job, found[1].kind.gpu))  # of equal ones the smallest GPUs
+
+
+def _is_waste(job: Waiting, gpu: Gpu) -> bool:
+    """Whether a GPU that is cut for shares goes to a job that takes it whole."""
+    return not shares(job) and is_cut(gpu)
 
 
 def _left_of_several(job: Waiting, ledger: Ledger) -> tuple[Room, Score]:
     """Where it matters which of the GPUs are taken: try it."""
     trial = ledger.copy()
     gpus = trial.take(job)
-    return room_of(trial), (job.gpus - len(gpus), torn(gpus), max((gpu.memory_mib or 0 for gpu in gpus), default=0))
+    most = max((gpu.memory_mib or 0 for gpu in gpus), default=0)
+    return room_of(trial), (job.gpus - len(gpus), sum(_is_waste(job, gpu) for gpu in gpus), torn(gpus), most)
 
 
 def choose_to_keep(job: Waiting, ledgers: Iterable[Ledger]) -> Ledger | None:

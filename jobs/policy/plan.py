@@ -18,7 +18,8 @@ from jobs.policy.explain import Explain
 from jobs.policy.gates import Gates
 from jobs.policy.guarantee import Guarantees
 from jobs.policy.hardware import Hardware
-from jobs.policy.ledger import Ledger, least, slots_of
+from jobs.policy.kinds import as_charged
+from jobs.policy.ledger import Ledger, charged, least, slots_of
 from jobs.policy.preempt import Preempting, Way
 from jobs.policy.turns import Turns
 from jobs.policy.view import (
@@ -76,7 +77,7 @@ class _Pass:
     """What has been given away so far, and to whom."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+        self.snapshot = snapshot = as_charged(snapshot)
         self.account = Account(snapshot)
         self.gates = Gates(snapshot, self.account)
         self.guarantees = Guarantees(snapshot)
@@ -131,9 +132,9 @@ class _Pass:
         if gpus:
             models = {gpu.model for gpu in gpus}
             model = job.gpu_model if len(models) > 1 else models.pop()
-            taken = replace(job, gpus=len(gpus), least_gpus=None, gpu_model=model)
+            taken = replace(charged(job, gpus), gpus=len(gpus), least_gpus=None, gpu_model=model)
         self.account.charge(taken)
-        self.turns.charge(job, taken.gpus)
+        self.turns.charge(taken, taken.gpus)
 
     def hold_way(self, job: Waiting) -> bool:
         """Keep what is being freed for the job while the runs that make way for it are stopping."""
@@ -275,7 +276,7 @@ def _as_running(job: Waiting, asked: Waiting, ledger: Ledger, gpus: Collection[G
     return Running(
         run=0, job=job.id, user=job.user, team=job.team, priority=job.priority, node=ledger.node.name,
         gpus=len(gpus), slots={gpu.uuid: slots_of(asked, gpu) for gpu in gpus}, millicpus=job.millicpus,
-        memory_mib=job.memory_mib, since=now, gpu_milli=job.gpu_milli,
+        memory_mib=job.memory_mib, since=now, gpu_milli=charged(job, gpus).gpu_milli,
         ends_by=None if job.limit_seconds is None else now + timedelta(seconds=job.limit_seconds),
         likely=None if likely is None else (now + timedelta(seconds=likely[0]), now + timedelta(seconds=likely[1])),
     )  # fmt: skip

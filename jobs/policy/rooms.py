@@ -22,7 +22,7 @@ class Kind:
         self._suits: dict[tuple[object, ...], bool] = {}
 
     def suits(self, job: Waiting) -> bool:
-        asked = (job.gpu_model, job.gpu_profile, job.gpu_memory_mib)
+        asked = (job.gpu_model, job.gpu_profile, job.gpu_memory_mib, shares(job) and (job.gpu_milli, job.most_milli))
         if asked not in self._suits:
             self._suits[asked] = is_asked_for(self.gpu, job)
         return self._suits[asked]
@@ -55,6 +55,10 @@ class Lot(NamedTuple):
         if shares(job):
             return sum(self.free[bisect_left(self.free, slots_of(job, self.kind.gpu)) :]) / self.kind.slots
         return self.whole // least(job) * least(job)
+
+    def tightest(self, job: Waiting) -> float:
+        """How much of a GPU is free on the fullest that has room for the share; there must be one."""
+        return self.free[bisect_left(self.free, slots_of(job, self.kind.gpu))] / self.kind.slots
 
     def without(self, job: Waiting) -> "Lot":
         """What is left once the job took its share of one GPU, the fullest that has room, or as many whole ones."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from jobs.policy.guarantee import Guarantees
+from jobs.policy.kinds import as_charged
 from jobs.policy.order import Queue
 from jobs.policy.view import Snapshot, Waiting
 
@@ -17,6 +18,7 @@ Which = Callable[[Waiting], bool]
 
 def whole(snapshot: Snapshot) -> list[Waiting]:
     """All waiting jobs in the order that a pass looks at them, as far as nothing is given away meanwhile."""
+    snapshot = as_charged(snapshot)
     guarantees = Guarantees(snapshot)
     held = {team: usage.gpu_milli for team, usage in snapshot.team_usage.items()}
     return list(Turns(snapshot, lambda job: guarantees.entitled(job, held.get(job.team, 0))))

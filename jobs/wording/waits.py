@@ -29,6 +29,8 @@ def way_out(reason: Mapping[str, Any]) -> str:
     code = str(reason.get("code", ""))
     if code == "NO_GPU_MODEL":
         return _("Cancel it and submit it again with a GPU model that is there, or with any.")
+    if code == "NO_SHARED_GPU":
+        return _("Cancel it and submit it again with a whole GPU, or ask an administrator to cut a GPU into slots.")
     if code == "HELD_BY_IMAGE":
         return _("Cancel it and submit it again with an image that is allowed, or ask an administrator to allow it.")
     if code in QUOTAS:
@@ -157,6 +159,13 @@ def _no_model(p: Params) -> str:
     return _("No host has the GPU model %(model)s.") % p
 
 
+def _not_shared(p: Params) -> str:
+    if p.get("models"):
+        text = _("No GPU like this is shared; shared are %(models)s. Ask for one of these or for a whole GPU.")
+        return text % {"models": q.names(p["models"])}
+    return _("No GPU is shared. Ask for a whole one, or have an administrator cut a GPU into slots.")
+
+
 def _no_gpu_memory(p: Params) -> str:
     text = _("No GPU has %(asked)s of memory; the largest has %(most)s.")
     return text % {"asked": q.memory(p["asked_mib"]), "most": q.memory(p["most_mib"] or 0)}
@@ -211,6 +220,7 @@ WAITS: Table = {
     "NO_GPU_MODEL": _no_model,
     "NO_GPU_PROFILE": _no_profile,
     "NO_GPU_MEMORY": _no_gpu_memory,
+    "NO_SHARED_GPU": _not_shared,
     "NO_LABELS": lambda p: _("No host has the labels %(labels)s.") % {"labels": q.names(p["labels"])},
     "TOO_LARGE_GPUS": lambda p: _large(_("No host has %(asked)s; the largest, %(node)s, has %(most)s."), p, q.gpus),
     "TOO_LARGE_CPUS": lambda p: _large(

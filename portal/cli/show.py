@@ -292,7 +292,8 @@ def _user(gpu: Json) -> Text:
     style = {"free": "green", "sick": "red", "used": ""}.get(gpu["state"], "yellow")
     said = Text(_states().get(gpu["state"]) or _trouble(gpu), style=style)
     if gpu["job"]:
-        used = Text.assemble(f"#{gpu['job']} ", plain(gpu["owner"]))
+        holders = gpu.get("holders") or [gpu]
+        used = Text(", ").join(Text.assemble(f"#{held['job']} ", plain(held["owner"])) for held in holders)
         said = used if gpu["state"] == "used" else Text.assemble(used, " · ", said)
     return Text.assemble(said, " · ", _("hidden")) if gpu["hidden"] and gpu["state"] != "hidden" else said
 

@@ -42,10 +42,13 @@ function kind(gpu, node) {
   return node.host?.cordoned ? "cordoned" : "free";
 }
 
+/** Whose the GPU is, each owner once: several where it is shared. */
+const owners = (gpu) => [...new Set((gpu.holders ?? []).map((held) => held.owner))].join(", ");
+
 /** Whose the GPU is, as a chip: colour, icon and word. */
 const CHIPS = {
   sick: (gpu) => ["tone-red", "bi-exclamation-octagon-fill", word(`health ${gpu.health}`)],
-  used: (gpu) => ["tone-accent", "bi-play-circle-fill", gpu.owner ?? word("in use")],
+  used: (gpu) => ["tone-accent", "bi-play-circle-fill", owners(gpu) || word("in use")],
   hidden: () => ["tone-grey", "bi-eye-slash", word("why GPU_HIDDEN")],
   outside: () => ["tone-violet", "bi-person-exclamation", word("busy outside")],
   closed: (gpu) => ["tone-orange", "bi-sign-stop", word(`why ${gpu.unavailable.code}`)],
@@ -70,19 +73,22 @@ function fillMark(tile, gpu, node) {
 
 function fillFoot(tile, gpu) {
   const place = tile.querySelector('[data-bind="foot"]');
-  const said = gpu.job ? `${gpu.job} ${gpu.job_name}` : gpu.message || gpu.unavailable?.why || "";
+  const held = gpu.holders ?? [];
+  const said = held.length ? JSON.stringify(held) : gpu.message || gpu.unavailable?.why || "";
   if (place.dataset.said === said) return;
   place.dataset.said = said;
-  if (!gpu.job || !gpu.job_name) { // whoever may not see the job has no use for its address
-    place.replaceChildren(gpu.job ? word("job", { id: gpu.job }) : said);
-    return;
-  }
-  const link = element("a", "", element("bdi", "", gpu.job_name));
-  link.href = `/jobs/${gpu.job}/`;
-  place.replaceChildren(link, ` #${gpu.job}`);
+  place.replaceChildren(...(held.length ? held.map(holder) : [said]));
 }
 
-/** A process; of the job that holds the GPU it need not say whose it is. */
+/** A job that the GPU is given to. Whoever may not see the job has no use for its address. */
+function holder({ job, job_name: name }) {
+  if (!name) return element("div", "", word("job", { id: job }));
+  const link = element("a", "", element("bdi", "", name));
+  link.href = `/jobs/${job}/`;
+  return element("div", "", link, ` #${job}`);
+}
+
+/** A process; of the only job that holds the GPU it need not say whose it is. */
 function process(found, job) {
   const who = found.job ? word("job", { id: found.job }) : found.user ?? found.owner ?? word("somebody");
   const row = element("li", `is-${found.kind}`);
@@ -96,11 +102,12 @@ function process(found, job) {
 function fillProcesses(tile, gpu) {
   const list = tile.querySelector('[data-bind="processes"]');
   const shown = gpu.processes ?? [];
-  const said = JSON.stringify([gpu.job, shown]);
+  const only = (gpu.holders ?? []).length > 1 ? null : gpu.job;
+  const said = JSON.stringify([only, shown]);
   if (list.dataset.said === said) return;
   list.dataset.said = said;
   list.hidden = !shown.length;
-  list.replaceChildren(...shown.slice(0, 8).map((found) => process(found, gpu.job)));
+  list.replaceChildren(...shown.slice(0, 8).map((found) => process(found, only)));
   if (shown.length > 8) list.append(element("li", "", word("more", { count: shown.length - 8 })));
 }
 
@@ -141,8 +148,8 @@ function take(reading, live) {
   for (const gpu of reading.gpus) {
     const tile = byId(gpu.uuid);
     if (!tile) { again(); continue; }
-    const { job, owner, job_name, unavailable } = gpu;
-    const whole = { ...known.gpus.get(gpu.uuid), ...(blind ? { job, owner, job_name, unavailable } : gpu) };
+    const { job, holders, unavailable } = gpu;
+    const whole = { ...known.gpus.get(gpu.uuid), ...(blind ? { job, holders, unavailable } : gpu) };
     if (live && !("unavailable" in gpu) && BY_READING.has(whole.unavailable?.code)) whole.unavailable = null;
     known.gpus.set(gpu.uuid, whole);
     fillGpu(tile, whole);

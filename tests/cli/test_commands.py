@@ -19,7 +19,7 @@ from rich.console import Console
 from gpus.history import host_key
 from gpus.readings import GpuReading, HostReading
 from jobs import wording
-from jobs.models import Job, Quota
+from jobs.models import AllocationSlot, Job, Quota
 from jobs.states import JobState
 from portal import live
 from portal.cli import show
@@ -222,6 +222,10 @@ def test_the_lists_show_what_is_there(shell: Shell, team_of_alice: User) -> None
     assert "alpha" in said(shell.run("show", f"#{running.pk}"))
     assert "later" in said(shell.run("queue"))
     assert "A100" in said(shell.run("gpus"))
+    second = factories.make_run(factories.make_job(running.owner), node, gpus=())
+    AllocationSlot.objects.create(allocation=second.allocation, gpu=node.gpus.get(index=0), slot=1)
+    assert f"#{running.pk} alice, #{second.job_id} alice" in said(shell.run("gpus")), "a shared GPU"
+    second.allocation.slots.all().delete()
     node.gpus.update(hidden=True)
     assert f"#{running.pk} alice · hidden" in said(shell.run("gpus"))
     assert "GPUs" in said(shell.run("quota"))

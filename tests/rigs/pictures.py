@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobs.policy import Gpu, Node, Plan, Rules, Running, Snapshot, Waiting, make_plan
-from jobs.policy.ledger import least, slots_of
+from jobs.policy.ledger import charge, charged, least, shares, slots_of
 from jobs.quotas import WHOLE, Limits, Usage
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -142,12 +142,13 @@ class Cluster:
         self.count += 1
         cards = {card.uuid: card for place in self.nodes for card in place.gpus}
         limit = item.limit_seconds
+        taken = charged(item, [cards[uuid] for uuid in uuids]).gpu_milli
         self.runs[self.count] = Running(
             run=self.count, job=item.id, user=item.user, team=item.team, priority=item.priority, node=host,
             gpus=len(uuids), slots={uuid: slots_of(item, cards[uuid]) for uuid in uuids}, millicpus=item.millicpus,
-            memory_mib=item.memory_mib, since=self.now, gpu_milli=item.gpu_milli, preemptible=item.id % 2 == 0,
+            memory_mib=item.memory_mib, since=self.now, preemptible=item.id % 2 == 0,
             ends_by=None if limit is None else self.now + timedelta(seconds=limit),
-            movable=item.id % 3 == 0, ask=item,
+            movable=item.id % 3 == 0, ask=item, gpu_milli=taken,
         )  # fmt: skip
         self.asks[self.count] = item
         self.started[item.id] = self.now
@@ -195,6 +196,7 @@ def check(picture: Snapshot, plan: Plan) -> None:
             assert uuid not in item.avoid
             assert not item.gpu_model or card.model in item.gpu_model.split("|")
             assert card.profile == item.gpu_profile
+            assert card.slots > 1 or not shares(item), "no share of a GPU that is not cut"
             used[uuid] += slots_of(item, card)
     assert all(used[uuid] <= max(card.slots, card.used_slots) for uuid, card in cards.items()), "no slot twice"
     _check_hosts(picture, plan, by_id)
@@ -210,13 +212,14 @@ def _check_hosts(picture: Snapshot, plan: Plan, by_id: dict[int, Waiting]) -> No
 
 
 def _check_quotas(picture: Snapshot, plan: Plan, by_id: dict[int, Waiting]) -> None:
+    cards = {card.uuid: card for host in picture.nodes for card in host.gpus}
     for level, limits, used in (
         ("user", picture.user_limits, picture.user_usage), ("team", picture.team_limits, picture.team_usage),
     ):  # fmt: skip
         for pk, limit in limits.items():
             mine = [p for p in plan.placements if getattr(by_id[p.job], level) == pk]
             before = used.get(pk, Usage())
-            milli = sum(by_id[p.job].milli_of(len(p.gpu_uuids)) for p in mine)
+            milli = sum(charge(by_id[p.job], cards[uuid]) for p in mine for uuid in p.gpu_uuids)
             if milli and limit.gpus is not None:
                 assert before.gpu_milli + milli <= limit.gpus * WHOLE
             if mine and limit.running_jobs is not None:

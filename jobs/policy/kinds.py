@@ -1,0 +1,53 @@
+"""The kinds of GPU that there are: which models a request may get, and what a share of a GPU is charged there. Pure.
+
+A share takes whole slots of its GPU and is charged for those, so that how GPUs are cut says what it is charged.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from jobs.policy.hardware import offered
+from jobs.policy.ledger import charge, is_asked_for, shares
+from jobs.policy.view import Gpu, Node, Snapshot, Waiting
+
+
+class Kinds:
+    """Of these nodes, whatever is in use there. Hidden GPUs are not counted."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        found = {
+            (gpu.model, gpu.memory_mib, gpu.profile, gpu.slots, node.labels): gpu
+            for node in nodes for gpu in node.gpus if offered(gpu)
+        }  # fmt: skip
+        self._kinds = [(gpu, labels) for (*_alike, labels), gpu in found.items()]
+        self._suiting: dict[object, list[Gpu]] = {}
+
+    def models(self, job: Waiting) -> list[str]:
+        """The models of GPUs that would do for the job."""
+        return sorted({gpu.model for gpu in self._of(job)})
+
+    def charges(self, job: Waiting) -> list[int]:
+        """What may be charged for a share, the least first, in thousandths; nothing where no GPU would do."""
+        return sorted({charge(job, gpu) for gpu in self._of(job)})
+
+    def charged(self, job: Waiting) -> Waiting:
+        """The job with its share as large as what is charged for it at least. It takes as many slots as before."""
+        least = self.charges(job)[:1] if shares(job) else []
+        return replace(job, gpu_milli=least[0]) if least and least[0] != job.gpu_milli else job
+
+    def _of(self, job: Waiting) -> list[Gpu]:
+        share = (job.gpu_milli, job.most_milli) if shares(job) else ()
+        key = job.gpu_model, job.gpu_memory_mib, job.gpu_profile, job.labels, share
+        if key not in self._suiting:
+            self._suiting[key] = [
+                gpu for gpu, labels in self._kinds if job.labels <= labels and is_asked_for(gpu, job)
+            ]  # fmt: skip
+        return self._suiting[key]
+
+
+def as_charged(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with all waiting shares as large as what is charged for them at least."""
+    if not any(map(shares, snapshot.waiting)):
+        return snapshot
+    kinds = Kinds(snapshot.nodes)
+    return replace(snapshot, waiting=tuple(map(kinds.charged, snapshot.waiting)))
