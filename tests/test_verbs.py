@@ -46,7 +46,7 @@ def run_of(owner: User, node: Node, **fields: Any) -> Run:
 
 
 def codes(error: pytest.ExceptionInfo[Refused]) -> list[str]:
-    return [found.code for found in (*error.value.problems, *error.value.refusals)]
+    return [*(problem.code for problem in error.value.problems), *(found.code for found in error.value.refusals)]
 
 
 def end(run: Run, reason: EndReason) -> None:
