@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.utils import timezone
 
-from jobs.models import Job
+from jobs.models import Job, Run
 from jobs.policy.past import Like, Past
-from jobs.states import ENDED
+from jobs.states import OF_ITSELF, RunState
 
 DAYS = 90
 MOST = 20_000  # of the newest ends
@@ -37,11 +37,18 @@ def like(job: Job) -> Like:
 
 
 def _read(now: datetime) -> Past:
-    ended = Job.objects.filter(
-        state__in=ENDED, ended_at__gte=now - timedelta(days=DAYS), started_at__isnull=False
+    """Each run by itself: a job that was put back began anew."""
+    runs = Run.objects.filter(
+        state=RunState.ENDED, ended_at__gte=now - timedelta(days=DAYS), started_at__isnull=False
     ).order_by("-ended_at", "-id")
-    columns = ("owner_id", "image", "name", "limit_seconds", "started_at", "ended_at")
-    found = Past()
-    for owner, image, name, limit, start, end in reversed(ended.values_list(*columns)[:MOST]):
-        found.add(Like(owner, image, name, limit), max((end - start).total_seconds(), 0.0))
+    rows = runs.values_list(
+        "job__owner_id", "job__image", "job__name", "job__limit_seconds", "started_at", "ended_at", "end_reason", "job"
+    )
+    found, begun = Past(), set[int]()
+    for owner, image, name, limit, start, end, reason, job in reversed(rows[:MOST]):
+        if start is None or end is None:
+            continue
+        stopped = reason not in OF_ITSELF or job in begun  # a later run may have gone on from what the first one left
+        found.add(Like(owner, image, name, limit), max((end - start).total_seconds(), 0.0), stopped=stopped)
+        begun.add(job)
     return found

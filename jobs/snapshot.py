@@ -7,16 +7,16 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.db.models import Q
+from django.db.models import OuterRef, Q, Subquery
 
 from gpus.availability import why_unavailable
 from gpus.models import GPU
 from gpus.models import Node as NodeRow
 from jobs import likely, usage
 from jobs.images import Allowed
-from jobs.models import Allocation, AllocationSlot, Cluster, Job, Run, Team
+from jobs.models import Allocation, AllocationSlot, Cluster, Job, JobEvent, Run, Team
 from jobs.policy import Gpu, Node, Reason, Rules, Running, Snapshot, Waiting
-from jobs.policy.past import Like, Past
+from jobs.policy.past import Like, Past, extended
 from jobs.policy.view import WHOLE
 from jobs.states import FOR_OTHERS, WAITING, EndReason, JobState, RunState
 
@@ -124,17 +124,32 @@ def running(now: datetime, past: Past) -> tuple[Running, ...]:
         slots[run][uuid] = count
     held = Allocation.objects.filter(released_at=None).select_related("run__job", "node").order_by("pk")
     held = held.defer("run__job__script", "run__job__environment", "run__job__secrets_encrypted")  # may be long
-    return tuple(_running(allocation, slots[allocation.run_id], now, past) for allocation in held)
+    given = JobEvent.objects.filter(kind="EXTENDED", run=OuterRef("run")).order_by("-pk").values("params")
+    return tuple(
+        _running(found, slots[found.run_id], _likely(found, found.more, now, past), past)
+        for found in held.annotate(more=Subquery(given[:1]))  # of the time that it was last given in addition
+    )
 
 
-def _running(held: Allocation, slots: Mapping[str, int], now: datetime, past: Past) -> Running:
+def _likely(
+    held: Allocation, more: Mapping[str, Any] | None, now: datetime, past: Past
+) -> tuple[datetime, datetime] | None:  # fmt: skip
+    """When the run should end: by how its owner has extended it, else by its likes."""
     run, job = held.run, held.run.job
+    if more is not None and run.deadline is not None:
+        return extended(run.deadline, more["seconds"], now)
     like = Like(job.owner_id, job.image, job.name, job.limit_seconds)
+    return past.ends(like, since=held.created_at, now=now)
+
+
+def _running(
+    held: Allocation, slots: Mapping[str, int], expected: tuple[datetime, datetime] | None, past: Past
+) -> Running:  # fmt: skip
+    run, job = held.run, held.run.job
     return Running(
         run=run.pk, job=job.pk, user=held.user_id, team=held.team_id, priority=job.priority, node=held.node.name,
         gpus=held.gpus, slots=slots, millicpus=held.millicpus, memory_mib=held.memory_mib, since=held.created_at,
-        ends_by=_ends_by(run, job), likely=past.ends(like, since=held.created_at, now=now),
-        gpu_milli=held.gpu_milli if held.gpus == 1 else WHOLE,
+        ends_by=_ends_by(run, job), likely=expected, gpu_milli=held.gpu_milli if held.gpus == 1 else WHOLE,
         preemptible=job.preemptible, stopping=bool(run.wish), makes_way_for=run.makes_way_for_id,
         interactive=job.interactive, movable=job.movable, ask=waiting(job, past) if job.movable else None,
     )  # fmt: skip

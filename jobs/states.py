@@ -143,6 +143,12 @@ JOB_STATE_AFTER: dict[EndReason, JobState] = {
 # Ends for the sake of others, no failed try of the job's own: it waits again however often that happens.
 FOR_OTHERS = frozenset({EndReason.PREEMPTED, EndReason.REBOUND})
 
+# Ends that the job came to by itself; all others cut it off, and tell nothing of how long it would have run.
+OF_ITSELF = frozenset({
+    EndReason.COMPLETED, EndReason.EXIT_CODE, EndReason.OOM_KILLED, EndReason.CUDA_OOM,
+    EndReason.COMMAND_NOT_FOUND, EndReason.COMMAND_NOT_EXECUTABLE, EndReason.ARCHITECTURE,
+})  # fmt: skip
+
 # Where a reason leads when the job has been put back to the queue as often as it may.
 JOB_STATE_WHEN_SPENT = JobState.FAILED
 

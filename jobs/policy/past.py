@@ -1,15 +1,21 @@
 """How long like jobs ran: of the same owner, image and name, else of wider circles. Pure. Times in seconds.
 
 The circles, from the nearest on: owner, image and name; owner and image; owner; everybody. A circle counts once it
-holds a few runs. Within one, a length is told either as such or as a part of the time limit, whichever has varied
-less: some ask for what they need times a factor, others always for the same.
+holds a few runs that ended of themselves. Within one, a length is told either as such or as a part of the time limit,
+whichever has varied less: some ask for what they need times a factor, others always for the same.
+
+A run that was stopped, by a person, its limit, or for another, tells only that it lasts at least so long. Such runs
+are at risk until then and no end (E. L. Kaplan, P. Meier, "Nonparametric estimation from incomplete observations",
+1958): where most like runs were stopped early, nobody knows the late end, and the limit is all that bounds it. The
+same holds for a run that has outlived its likes: no wider circle is asked, which knows less of it than they did.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 from typing import NamedTuple
 
 KEPT = 50  # of each circle's runs, the newest
@@ -17,6 +23,9 @@ EVERYBODY_KEPT = 500
 TINY = 1e-6
 FEWEST = 4  # runs without which a circle says nothing
 LOW, HIGH = 0.2, 0.8  # quantiles
+LAST_PART = 0.5  # of the time that was asked for in addition
+
+_Length = tuple[float, bool]  # seconds or a part of a limit, and whether the run was stopped then
 
 
 class Like(NamedTuple):
@@ -29,18 +38,22 @@ class Like(NamedTuple):
 
 
 class _Sorted:
-    """The newest `kept` values, in order of size as well."""
+    """The newest `kept` lengths, in order of size as well. Each with whether the run was stopped then."""
 
     def __init__(self, kept: int) -> None:
-        self.newest: deque[float] = deque()
-        self.values: list[float] = []
+        self.newest: deque[_Length] = deque()
+        self.values: list[_Length] = []
         self.kept = kept
+        self.ended = 0
 
-    def add(self, value: float) -> None:
+    def add(self, value: float, *, stopped: bool) -> None:
         if len(self.newest) == self.kept:
-            self.values.remove(self.newest.popleft())
-        self.newest.append(value)
-        insort(self.values, value)
+            oldest = self.newest.popleft()
+            del self.values[bisect_left(self.values, oldest)]
+            self.ended -= not oldest[1]
+        self.newest.append((value, stopped))
+        insort(self.values, (value, stopped))
+        self.ended += not stopped
 
 
 @dataclass
@@ -50,16 +63,15 @@ class _Circle:
     lengths: _Sorted
     shares: _Sorted
 
-    def longer(self, ran: float, limit: int | None) -> list[float] | None:
-        """Lengths above `ran` that such a run may have, in order; None when too few are known."""
-        lengths = _above(self.lengths.values, ran)
-        shares = _above(self.shares.values, ran / limit) if limit else []
-        if limit and len(shares) >= FEWEST and (len(lengths) < FEWEST or self._shares_vary_less()):
-            return [share * limit for share in shares]
-        return lengths if len(lengths) >= FEWEST else None
+    def quantiles(self, ran: float, limit: int | None) -> tuple[float, float] | None:
+        """How long such a run lasts that lasts longer than `ran`; None when too few ended later. inf: nobody knows."""
+        if limit and self._shares_tell_more():
+            low, high = _quantiles(_above(self.shares.values, ran / limit)) or (inf, inf)
+            return None if low == inf else (low * limit, high * limit)
+        return _quantiles(_above(self.lengths.values, ran))
 
-    def _shares_vary_less(self) -> bool:
-        return spread(self.shares.values) < spread(self.lengths.values)
+    def _shares_tell_more(self) -> bool:
+        return self.shares.ended >= FEWEST and _spread(self.shares.values) < _spread(self.lengths.values)
 
 
 class Past:
@@ -67,24 +79,35 @@ class Past:
 
     def __init__(self) -> None:
         self._circles: dict[tuple[object, ...], _Circle] = {}
+        self._found: dict[Like, tuple[float, float] | None] = {}  # of runs that have not begun
 
-    def add(self, like: Like, seconds: float) -> None:
-        """A run that ended after so long."""
+    def add(self, like: Like, seconds: float, *, stopped: bool = False) -> None:
+        """A run that ended after so long, of itself or because it was `stopped`."""
+        self._found.clear()
         for key in _circles(like):
             kept = KEPT if key else EVERYBODY_KEPT
             circle = self._circles.setdefault(key, _Circle(_Sorted(kept), _Sorted(kept)))
-            circle.lengths.add(seconds)
+            circle.lengths.add(seconds, stopped=stopped)
             if like.limit_seconds:
-                circle.shares.add(min(seconds / like.limit_seconds, 1.0))
+                circle.shares.add(min(seconds / like.limit_seconds, 1.0), stopped=stopped)
 
     def seconds(self, like: Like, *, ran: float = 0.0) -> tuple[float, float] | None:
         """A low and a high quantile of how long such a job runs in all, if it ran so long already; None: no idea."""
-        found = self.longer(like, ran)
+        if ran > 0:
+            return self._seconds(like, ran)
+        if like not in self._found:
+            self._found[like] = self._seconds(like, 0.0)
+        return self._found[like]
+
+    def _seconds(self, like: Like, ran: float) -> tuple[float, float] | None:
+        known = (circle for key in _circles(like) if (circle := self._circles.get(key)) is not None)
+        nearest = next((circle for circle in known if circle.lengths.ended >= FEWEST), None)
+        found = None if nearest is None else nearest.quantiles(ran, like.limit_seconds)
         if found is None:
             return None
-        low, high = quantile(found, LOW), quantile(found, HIGH)
-        limit = like.limit_seconds
-        return (low, high) if limit is None else (min(low, limit), min(high, limit))
+        limit = inf if like.limit_seconds is None else like.limit_seconds
+        low, high = min(found[0], limit), min(found[1], limit)
+        return None if high == inf else (low, high)
 
     def ends(self, like: Like, *, since: datetime, now: datetime) -> tuple[datetime, datetime] | None:
         """When a run that began at `since` and runs still should end: early and late."""
@@ -94,27 +117,49 @@ class Past:
         early, late = (since + timedelta(seconds=seconds) for seconds in found)
         return max(early, now), max(late, now)
 
-    def longer(self, like: Like, ran: float) -> list[float] | None:
-        """The nearest circle's lengths above `ran`, in order; None when no circle knows enough."""
-        for key in _circles(like):
-            circle = self._circles.get(key)
-            found = None if circle is None else circle.longer(ran, like.limit_seconds)
-            if found is not None:
-                return found
-        return None
+
+def extended(until: datetime, seconds: float, now: datetime) -> tuple[datetime, datetime]:
+    """When a run should end whose owner asked for so many seconds more, `until` then: early and late.
+
+    Who asks for more time says that the old limit was too short: to be expected in the later part of what was added.
+    """
+    early = until - timedelta(seconds=seconds * LAST_PART)
+    return min(max(early, now), max(until, now)), max(until, now)
 
 
 def _circles(like: Like) -> tuple[tuple[object, ...], ...]:
     return (like.user, like.image, like.name), (like.user, like.image), (like.user,), ()
 
 
-def _above(values: list[float], least: float) -> list[float]:
-    return values[bisect_right(values, least) :] if least > 0 else values
+def _above(values: list[_Length], least: float) -> list[_Length]:
+    return values[bisect_right(values, (least, True)) :] if least > 0 else values
 
 
-def spread(values: Sequence[float]) -> float:
-    """How far the middle half of ordered values lies apart, as a factor."""
-    return (quantile(values, 0.75) + TINY) / (quantile(values, 0.25) + TINY)
+def _quantiles(values: Sequence[_Length]) -> tuple[float, float] | None:
+    """Of ordered lengths: a low and a high one; None where too few ended of themselves, inf for what nobody knows."""
+    ended = [value for value, stopped in values if not stopped]
+    if len(ended) < FEWEST:
+        return None
+    if len(ended) == len(values):
+        return quantile(ended, LOW), quantile(ended, HIGH)
+    return _product_limit(values, LOW), _product_limit(values, HIGH)
+
+
+def _product_limit(values: Sequence[_Length], part: float) -> float:
+    """By when `part` of the runs has ended, where some of the lengths are of stopped ones; inf: nobody knows."""
+    left = 1.0
+    for at_risk, (value, stopped) in zip(range(len(values), 0, -1), values, strict=True):
+        if not stopped:
+            left *= 1 - 1 / at_risk
+        if 1 - left >= part - TINY:
+            return value
+    return inf
+
+
+def _spread(values: Sequence[_Length]) -> float:
+    """How far the middle half of ordered lengths lies apart, as a factor."""
+    found = [value for value, _stopped in values]
+    return (quantile(found, 0.75) + TINY) / (quantile(found, 0.25) + TINY)
 
 
 def quantile(values: Sequence[float], part: float) -> float:

@@ -184,17 +184,23 @@ class _Replay:
         del self.state.live[run]
         self.holdings.release(live.running)
         task, record = live.task, self.records[live.task.job.id]
+        self._learn(live, at)
         if live.ends is not None and at >= live.ends:
             record.ended = at
             self.done += 1
-            if self.setup.past is not None:
-                self.setup.past.add(task.like, (at - live.running.since).total_seconds())
         else:  # back to its old place, but not before the job that it made way for
             winner = live.running.makes_way_for
             self.state.waiting[task.job.id] = replace(
                 task.job, yields_to=winner if winner in self.state.waiting else None
             )
         return 1
+
+    def _learn(self, live: _Live, at: datetime) -> None:
+        """What the run's end says of others: one that its limit or another job cut off lasts at least so long."""
+        if self.setup.past is not None:
+            limit = live.running.ends_by
+            stopped = live.ends is None or at < live.ends or (limit is not None and live.ends >= limit)
+            self.setup.past.add(live.task.like, (at - live.running.since).total_seconds(), stopped=stopped)
 
     # --- a pass ---
 
