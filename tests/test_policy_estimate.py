@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jobs.policy import Plan, Running, Snapshot, make_plan
-from jobs.quotas import Limits
+from jobs.quotas import Limits, Usage
 from tests.rigs.pictures import A100, HOUR, L4, NOW, gpu, job, node, run, snapshot
 
 
@@ -107,11 +107,78 @@ def test_a_quota_holds_back_until_the_owners_own_runs_have_ended() -> None:
     assert [hours(plan, pk) for pk in (1, 2)] == [(2.0, 3.0), (3.0, 5.0)]
 
 
-@pytest.mark.parametrize("limit", [{"memory_mib": 1500}, {"gpu_seconds": 5000}])
-def test_of_other_quotas_nobody_knows_the_end(limit: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("limit", "fields"),
+    [
+        ({"millicpus": 1500}, {}),
+        ({"memory_mib": 1500}, {}),
+        ({"memory_mib": 1500}, {"gpus": 0}),
+        ({"gpus_by_model": {A100: 1}}, {}),
+        ({"gpus_by_model": {A100: 1}}, {"gpu_model": A100}),
+        ({"interactive_jobs": 1}, {"interactive": True}),
+        ({"running_jobs": 1}, {"gpus": 0}),
+    ],
+)
+@pytest.mark.parametrize("scope", ["user", "team"])
+def test_every_quota_of_what_runs_at_once_is_dated_by_the_own_runs(
+    scope: str, limit: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    levels = {1: Limits(scope="user" if scope == "user" else "team", name="alice", **limit)}
+    jobs = [job(n, **{**like(1, 2), **fields}) for n in (1, 2)]
+    plan = make_plan(snapshot(*jobs, **{f"{scope}_limits": levels}))
+    assert plan.reasons[2][0]["code"].startswith("QUOTA_")
+    assert hours(plan, 2) == (1.0, 2.0), "one starts, the other follows"
+
+
+def test_a_run_of_one_s_own_that_holds_the_quota_dates_the_next_job() -> None:
+    limits = {1: Limits(scope="user", name="alice", gpus_by_model={A100: 2})}
+    mine, other = known(1, [0, 1], 1, 2, user=1), known(2, [2], 5, 6)
+    used = {1: Usage(gpu_milli=2000, milli_by_model={A100: 2000}, running_jobs=1)}
+    plan = make_plan(snapshot(job(1), running=[mine, other], user_limits=limits, user_usage=used))
+    assert hours(plan, 1) == (1.0, 2.0)
+
+
+def test_a_model_s_quota_is_not_dated_where_there_is_a_choice_of_models() -> None:
+    limits = {1: Limits(scope="user", name="alice", gpus_by_model={A100: 1, L4: 1})}
+    cards = (gpu("a", 0), gpu("a", 1), gpu("a", 2, model=L4))
+    jobs = [job(1, gpu_model=A100), job(2, gpu_model=L4), job(3)]
+    plan = make_plan(snapshot(*jobs, nodes=(node(cards=cards),), user_limits=limits))
+    assert hours(plan, 3)[1] is None
+
+
+def test_when_gpu_hours_are_there_again_nobody_knows() -> None:
+    limits = {1: Limits(scope="user", name="alice", gpu_seconds=5000)}
+    assert hours(make_plan(snapshot(job(1), job(2), user_limits=limits)), 2)[1] is None
+
+
+@pytest.mark.parametrize(
+    "limit", [{"millicpus": 500}, {"memory_mib": 500}, {"running_jobs": 0}, {"gpus_by_model": {A100: 0}}]
+)
+def test_what_passes_the_quota_itself_is_never_dated_and_keeps_nobody_waiting(limit: dict[str, Any]) -> None:
     limits = {1: Limits(scope="user", name="alice", **limit)}
-    plan = make_plan(snapshot(job(1), job(2), user_limits=limits))
-    assert hours(plan, 2)[1] is None
+    plan = make_plan(snapshot(job(1), running=[known(1, [0], 1, 2, user=1)], user_limits=limits))
+    assert hours(plan, 1) == (0.0, None)
+
+
+CLOSED = {"code": "NODES_CORDONED", "nodes": ["a"]}
+
+
+@pytest.mark.parametrize("fields", [{"gpus": 0}, {"gpus": 1}, {"gpus": 1, "gpu_milli": 500}])
+@pytest.mark.parametrize("code", ["NODES_CORDONED", "NODES_SILENT"])
+def test_no_start_is_promised_where_every_host_that_would_do_is_closed(code: str, fields: dict[str, Any]) -> None:
+    closed = node("a", closed={"code": code, "nodes": ["a"]})
+    runs = [run(1, cards=[0], hours=1), run(2, cards=[], hours=2, millicpus=8000)]
+    assert hours(make_plan(snapshot(job(1, **fields), nodes=(closed,), running=runs)), 1) == (0.0, None)
+    assert hours(make_plan(snapshot(job(1, **fields), nodes=(closed,))), 1) == (0.0, None)
+    small = node("b", gpus=1, millicpus=1500)
+    plan = make_plan(snapshot(job(1, **fields, millicpus=9000), nodes=(closed, small), running=runs))
+    assert hours(plan, 1) == (0.0, None), "the open one is too small"
+
+
+def test_what_ends_on_a_closed_host_makes_no_room_for_cpus() -> None:
+    runs = [run(1, "a", [], hours=1, millicpus=32_000), run(2, "b", [], hours=3, millicpus=32_000)]
+    plan = make_plan(snapshot(job(1, gpus=0), nodes=(node("a", closed=CLOSED), node("b")), running=runs))
+    assert hours(plan, 1)[1] == 3.0
 
 
 def test_what_starts_in_the_same_pass_counts_as_running() -> None:

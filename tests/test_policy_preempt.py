@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
-from jobs.policy import Move, Preemption, Rules, Running, make_plan
+import pytest
+
+from jobs.policy import Move, Plan, Preemption, Reason, Rules, Running, make_plan
 from jobs.quotas import Limits
 from tests.rigs.pictures import (
     HOUR,
@@ -202,3 +205,51 @@ def test_played_out_a_guarantee_is_met_within_the_protected_time_and_without_a_s
     assert cluster.started[1] - NOW <= timedelta(seconds=300 + 60)
     assert len(victims) == 2
     assert len(cluster.runs) == 3
+
+
+# --- what is protected still ---
+
+YOUNG, OLDER = NOW - timedelta(minutes=3, seconds=20), NOW - timedelta(minutes=7, seconds=20)
+
+
+def protecting(plan: Plan, pk: int) -> list[Reason]:
+    return [reason for reason in plan.reasons[pk] if reason["code"] == "PROTECTED"]
+
+
+def test_the_first_run_to_lose_its_protection_is_named_with_the_time_that_it_has_until() -> None:
+    runs = [run(1, cards=[0, 1], preemptible=True, since=YOUNG), run(2, cards=[2, 3], preemptible=True, since=OLDER)]
+    picture = snapshot(job(1, priority=3), running=runs, rules=Rules(preempt_lower=True, protected_for=600))
+    said = {str(protecting(make_plan(replace(picture, now=NOW + timedelta(seconds=s))), 1)) for s in range(0, 150, 13)}
+    assert said == {str([{"code": "PROTECTED", "job": 1002, "until": (NOW + timedelta(minutes=3)).isoformat()}])}
+    later = make_plan(replace(picture, now=NOW + timedelta(minutes=3)))
+    assert stopped(later) == {2: 1}
+    assert not protecting(later, 1)
+
+
+def test_where_several_have_to_go_the_last_protection_counts() -> None:
+    runs = [run(1, cards=[0, 1], preemptible=True, since=YOUNG), run(2, cards=[2, 3], preemptible=True, since=OLDER)]
+    picture = snapshot(job(1, gpus=4, priority=3), running=runs, rules=Rules(preempt_lower=True))
+    (reason,) = protecting(make_plan(picture), 1)
+    assert (reason["job"], reason["until"]) == (1001, (NOW + timedelta(minutes=7)).isoformat())
+
+
+def test_a_guarantee_names_borrowed_runs_that_are_protected_still() -> None:
+    runs = [run(1, cards=[0, 1, 2, 3], since=OLDER)]
+    plan = make_plan(snapshot(job(1), running=runs, team_limits=team(1, guaranteed_gpus=1)))
+    assert [reason["job"] for reason in protecting(plan, 1)] == [1001]
+
+
+@pytest.mark.parametrize(
+    ("rules", "fields", "priority"),
+    [
+        (Rules(), {"preemptible": True}, 3),
+        (Rules(preempt_lower=True), {"preemptible": False}, 3),
+        (Rules(preempt_lower=True), {"preemptible": True}, 1),
+        (Rules(preempt_lower=True), {"preemptible": True, "stopping": True}, 3),
+    ],
+)
+def test_no_protection_is_named_where_nothing_would_be_stopped(
+    rules: Rules, fields: dict[str, Any], priority: int
+) -> None:
+    runs = [run(1, cards=[0, 1, 2, 3], since=YOUNG, **fields)]
+    assert not protecting(make_plan(snapshot(job(1, priority=priority), running=runs, rules=rules)), 1)

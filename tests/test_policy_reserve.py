@@ -56,7 +56,22 @@ def test_a_job_behind_starts_if_it_ends_in_time_or_fits_beside(fields: dict[str,
     plan = make_plan(snapshot(large, job(2, **fields), nodes=(host,), running=[run(1, cards=[0], hours=2)]))
     assert (2 in placed(plan)) == starts, why
     if not starts:
-        assert {"code": "RESERVED_FOR", "job": 1, "node": "a"} in plan.reasons[2]
+        at = (NOW + timedelta(hours=2)).isoformat()
+        assert {"code": "RESERVED_FOR", "job": 1, "node": "a", "at": at} in plan.reasons[2]
+
+
+def test_until_when_a_node_is_kept_stays_the_same_while_nothing_changes() -> None:
+    picture = snapshot(job(1, gpus=4), job(2, limit_seconds=None), running=[run(1, cards=[0], hours=1.99)])
+    later = [replace(picture, now=NOW + timedelta(seconds=7.3 * n)) for n in range(60)]
+    plans = [make_plan(moment) for moment in (picture, *later)]
+    said = {str(r) for plan in plans for r in plan.reasons[2] if r["code"] == "RESERVED_FOR"}
+    assert len(said) == 1
+    assert "14:00:00" in said.pop(), "the full minute after the run's limit"
+
+
+def test_of_what_is_ending_right_now_no_time_is_told() -> None:
+    picture = snapshot(job(1, gpus=4), job(2, limit_seconds=None), running=[run(1, cards=[0], hours=1, stopping=True)])
+    assert {"code": "RESERVED_FOR", "job": 1, "node": "a"} in make_plan(picture).reasons[2]
 
 
 def test_gpus_that_stay_free_at_the_date_may_go_now() -> None:

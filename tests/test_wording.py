@@ -59,6 +59,7 @@ WAIT_PARAMS = {
     "MAKING_WAY": {"node": "a", "count": 2},
     "WOULD_MAKE_WAY": {"node": "a", "count": 2},
     "RESERVED_FOR": {"job": 12, "node": "a", "at": "2026-11-30T20:00:00+00:00"},
+    "PROTECTED": {"job": 12, "until": "2026-11-30T20:00:00+00:00"},
 }
 QUOTA_PARAMS = {
     "QUOTA_GPUS": {"field": "gpus", "asked": 1, "limit": 2, "used": 2},

@@ -2,11 +2,13 @@
 
 Kinds are told apart: no such GPU, too large for every host, all busy, kept for another, host closed or sick. What
 hardware says is worked out once for each shape of job. After the causes comes what would help. Reasons name jobs, nodes
-and numbers that stay as long as the causes do: times are in `Plan.expected`, and who is ahead is in `ahead`.
+and numbers that stay as long as the causes do, and of times those that limits and rules set, which do not move with
+the clock. When the job should start is in `Plan.expected`, and who is ahead in `ahead`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from jobs.policy.account import Account
 from jobs.policy.afterwards import Afterwards
@@ -14,7 +16,7 @@ from jobs.policy.gates import Gates
 from jobs.policy.hardware import GpuKind, Hardware, NodeKind, sick_counts
 from jobs.policy.helps import Helps
 from jobs.policy.ledger import Ledger, is_cut, least, shares
-from jobs.policy.view import WHOLE, Reason, Snapshot, Waiting
+from jobs.policy.view import WHOLE, Reason, Running, Snapshot, Waiting
 
 NEVER = frozenset({
     "NO_GPU_MODEL", "NO_GPU_PROFILE", "NO_GPU_MEMORY", "NO_SHARED_GPU", "NO_LABELS",
@@ -46,10 +48,11 @@ class Explain:
 
     def __init__(
         self, snapshot: Snapshot, account: Account, gates: Gates, hardware: Hardware,
-        *, freed: Mapping[int, tuple[str, int]],
+        *, freed: Mapping[int, tuple[str, int]], protected: Callable[[Waiting], Running | None],
     ) -> None:  # fmt: skip
         self._snapshot, self._gates = snapshot, gates
         self._freed = freed  # by job: the node, and how many runs end there for it
+        self._protected = protected
         self._hardware = hardware
         self._afterwards = Afterwards(account.fleet, hardware)
         self._helps = Helps(self._afterwards, gates, hardware)
@@ -65,7 +68,8 @@ class Explain:
         room = () if gates and self._afterwards.fits(job) else self._hardware_says(allowed)
         if any(reason["code"] in NEVER for reason in room):
             return tuple(closed) or (*room, *gates)
-        causes = (*gates, *closed, *room, *self._kept(allowed)) or ({"code": "BUSY_TOGETHER"},)
+        late = () if gates else self._until_later(allowed)
+        causes = (*gates, *closed, *room, *self._kept(allowed), *late) or ({"code": "BUSY_TOGETHER"},)
         helps = () if self._gates.shut(job) else self._helps.of(job, gates)
         return (*causes, *helps)
 
@@ -95,8 +99,24 @@ class Explain:
             kept = ledger.kept
             if kept is None or kept.job.id == job.id or ledger.fits(job):
                 continue
-            code = "KEPT_FOR" if kept.seconds is None else "RESERVED_FOR"
-            yield {"code": code, "job": kept.job.id, "node": ledger.node.name}
+            reason: Reason = {"code": "KEPT_FOR", "job": kept.job.id, "node": ledger.node.name}
+            if kept.seconds is not None:
+                reason["code"] = "RESERVED_FOR"
+            if kept.seconds:  # of what is ending right now the time would be another in each pass
+                reason["at"] = _minute(self._snapshot.now + timedelta(seconds=kept.seconds))
+            yield reason
+
+    def _until_later(self, job: Waiting) -> Iterator[Reason]:
+        """The run that may be stopped for the job, but not yet."""
+        run = self._protected(job)
+        if run is not None:
+            until = run.since + timedelta(seconds=self._snapshot.rules.protected_for)
+            yield {"code": "PROTECTED", "job": run.job, "until": _minute(until)}
+
+
+def _minute(at: datetime) -> str:
+    """The full minute that is reached by then at the latest, which small shifts leave alone."""
+    return (at + timedelta(seconds=59, microseconds=999_999)).replace(second=0, microsecond=0).isoformat()
 
 
 def _busy(job: Waiting, kinds: Sequence[NodeKind], suiting: frozenset[GpuKind]) -> Iterator[Reason]:

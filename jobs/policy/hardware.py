@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 
 from jobs.policy.ledger import Ledger, least, shares, suits
@@ -137,6 +138,7 @@ class Hardware:
         self.kept = [ledger for ledger in ledgers if ledger.kept is not None]
         self._suiting: dict[object, frozenset[GpuKind]] = {}
         self._able: dict[object, list[NodeKind]] = {}
+        self._some_open: dict[object, bool] = {}
 
     def suiting(self, job: Waiting) -> frozenset[GpuKind]:
         """The kinds of GPU that would do."""
@@ -161,6 +163,12 @@ class Hardware:
             and job.labels <= kind.labels and (not need or kind.on_paper(suiting) >= need)
         ]  # fmt: skip
 
+    def some_open(self, job: Waiting) -> bool:
+        """Whether one of the nodes that would do is open."""
+        if job.shape not in self._some_open:
+            self._some_open[job.shape] = any(kind.open for kind in self.able(job))
+        return self._some_open[job.shape]
+
     def might_fit(self, job: Waiting) -> bool:
         """False only where no node has room for the job now."""
         suiting = self.suiting(job)
@@ -176,6 +184,14 @@ class Hardware:
         """The most whole GPUs that would do and are free on one node."""
         suiting = self.suiting(job)
         return max((kind.free(job, suiting).here for kind in self.kinds if kind.open), default=0)
+
+    def model_of(self, uuid: str) -> str:
+        """Empty where no node has such a GPU."""
+        return self._models.get(uuid, "")
+
+    @cached_property
+    def _models(self) -> dict[str, str]:
+        return {gpu.uuid: gpu.model for kind in self.kinds for ledger in kind.all for gpu in ledger.node.gpus}
 
     def models(self) -> list[str]:
         return sorted({model for model, *_rest in self.samples})

@@ -39,7 +39,9 @@ from jobs.policy.view import (
 _MOST_MOVERS = 4  # blocked jobs that runs to move are looked for, first in the queue first
 
 # Gates whose end the estimate sees.
-_FORESEEN = frozenset({"START_AFTER", "QUOTA_GPUS", "QUOTA_RUNNING"})
+_FORESEEN = frozenset({
+    "START_AFTER", "QUOTA_GPUS", "QUOTA_CPUS", "QUOTA_MEMORY", "QUOTA_RUNNING", "QUOTA_INTERACTIVE",
+})  # fmt: skip
 
 
 def make_plan(snapshot: Snapshot, *, explain: bool = True, expect: Collection[int] | None = None) -> Plan:
@@ -173,6 +175,10 @@ class _Pass:
         team = self.account.teams.get(job.team)
         return self.guarantees.entitled(job, 0 if team is None else team.gpu_milli)
 
+    def _protected(self, job: Waiting) -> Running | None:
+        """The run that would be stopped for the job if it were not protected still."""
+        return self.preempting.protected(job, entitled=self._is_entitled(job))
+
     def reserve(self, job: Waiting) -> bool:
         """Keep a node for the first blocked job, and for others once they have been blocked for long."""
         if self._kept >= self.snapshot.rules.most_kept:
@@ -225,13 +231,22 @@ class _Pass:
     def explain(self) -> dict[int, tuple[Reason, ...]]:
         """Why each job that is left waits, by what is free once all is given away."""
         freed = {pk: (way.ledger.node.name, len(way.victims)) for pk, way in self.ways.items()}
-        explained = Explain(self.snapshot, self.account, self.gates, self.hardware, freed=freed)
+        explained = Explain(
+            self.snapshot, self.account, self.gates, self.hardware, freed=freed, protected=self._protected
+        )  # fmt: skip
         return {job.id: explained.of(job) for job in self.left}
 
     def estimate(self, reasons: dict[int, tuple[Reason, ...]], only: Collection[int] | None) -> dict[int, Expected]:
         """When each job that is left should start."""
-        unsure = {pk for pk, found in reasons.items() if any(_is_open_ended(reason) for reason in found)}
+        unsure = {job.id for job in self.left if any(self._is_open_ended(job, reason) for reason in reasons[job.id])}
         return estimate.expected(self.snapshot, self.left, self.started, self.hardware, only=only, unsure=unsure)
+
+    def _is_open_ended(self, job: Waiting, reason: Reason) -> bool:
+        """Whether nobody can say when this gate opens. Of a model's quota that is so where other models would do."""
+        code: str = reason["code"]
+        if code == "QUOTA_MODEL":
+            return not estimate.only_model(job, self.hardware)
+        return code.startswith(("HELD_", "QUOTA_", "BUDGET_", "PAUSED")) and code not in _FORESEEN
 
     def plan(self, reasons: dict[int, tuple[Reason, ...]], expected: dict[int, Expected]) -> Plan:
         return Plan(
@@ -263,12 +278,6 @@ def _limit(job: Waiting) -> float:
     return float("inf") if job.limit_seconds is None else job.limit_seconds
 
 
-def _is_open_ended(reason: Reason) -> bool:
-    """Whether nobody can say when this gate opens."""
-    code: str = reason["code"]
-    return code.startswith(("HELD_", "QUOTA_", "BUDGET_", "PAUSED")) and code not in _FORESEEN
-
-
 def _as_running(job: Waiting, asked: Waiting, ledger: Ledger, gpus: Collection[Gpu], snapshot: Snapshot) -> Running:
     """The job as a run that begins now; it has no number yet."""
     now = snapshot.now
@@ -276,7 +285,7 @@ def _as_running(job: Waiting, asked: Waiting, ledger: Ledger, gpus: Collection[G
     return Running(
         run=0, job=job.id, user=job.user, team=job.team, priority=job.priority, node=ledger.node.name,
         gpus=len(gpus), slots={gpu.uuid: slots_of(asked, gpu) for gpu in gpus}, millicpus=job.millicpus,
-        memory_mib=job.memory_mib, since=now, gpu_milli=charged(job, gpus).gpu_milli,
+        memory_mib=job.memory_mib, since=now, gpu_milli=charged(job, gpus).gpu_milli, interactive=job.interactive,
         ends_by=None if job.limit_seconds is None else now + timedelta(seconds=job.limit_seconds),
         likely=None if likely is None else (now + timedelta(seconds=likely[0]), now + timedelta(seconds=likely[1])),
     )  # fmt: skip

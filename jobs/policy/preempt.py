@@ -13,7 +13,7 @@ they are the fewest that will do, then the youngest, and none at all where the j
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from itertools import combinations, islice
 from operator import attrgetter
@@ -25,6 +25,7 @@ from jobs.policy.view import Running, Snapshot, Waiting
 GUARANTEE, PRIORITY = "GUARANTEE", "PRIORITY"
 MOST_WINNERS = 16  # jobs that runs are stopped for in one pass; the next pass follows within seconds
 MOST_SEARCHES = 32  # kinds of blocked jobs that victims are looked for in vain in one pass
+MOST_PROTECTED = 4  # kinds of blocked jobs that are told which run is still protected from them
 MOST_TRIALS = 400  # sets of so many victims on one node, before a set that merely has none too many will do
 MOST_MOVED = 2  # runs that are moved for one job
 
@@ -51,6 +52,7 @@ class Preempting:
         self._gone = {run.run for run in snapshot.running if run.stopping or run.makes_way_for is not None}
         self._candidates: dict[tuple[str, int], list[Running]] = {}
         self._in_vain: set[object] = set()
+        self._protecting: dict[object, Running | None] = {}
         self._winners = 0
 
     def may(self, job: Waiting, *, entitled: bool) -> bool:
@@ -73,6 +75,37 @@ class Preempting:
             for (why, who), runs in self._candidates.items()
             if why == PRIORITY or way.why == GUARANTEE  # else its team has less now, and so has borrowed less
         }
+
+    def protected(self, job: Waiting, *, entitled: bool) -> Running | None:
+        """The last run to lose its protection, of those that will be the first that may be stopped for the job.
+
+        None where no protected runs stand in its way. Asked at the end of a pass, of jobs that no way was found for.
+        """
+        if not self._some_protected:
+            return None
+        whys = ((GUARANTEE, job.team),) if entitled else ()
+        if self._rules.preempt_lower:
+            whys = (*whys, (PRIORITY, job.priority))
+        found = [run for why, who in whys if (run := self._oldest_way(job, why, who)) is not None]
+        return min(found, key=_age, default=None)
+
+    @cached_property
+    def _some_protected(self) -> bool:
+        return bool(self._youngest) and self._protected(self._youngest[0])
+
+    def _oldest_way(self, job: Waiting, why: str, who: int) -> Running | None:
+        """Of the runs that would have to be stopped on one node the youngest, where that is longest ago."""
+        key = why, who, job.shape
+        if key not in self._protecting:
+            if len(self._protecting) >= MOST_PROTECTED:
+                return None
+            runs = list(self._borrowed(who) if why == GUARANTEE else self._lower(who))[::-1]
+            ways = list(self._by_node(job, runs)) if runs and self._protected(runs[-1]) else []
+            ways = [(ledger, here) for ledger, here in ways if self._protected(here[-1])]  # else it was tried before
+            gone = (fewest(job, ledger, here, most=len(here)) for ledger, here in ways)
+            last = [max(victims, key=_age) for victims in gone if victims]
+            self._protecting[key] = min(filter(self._protected, last), key=_age, default=None)
+        return self._protecting[key]
 
     def _search(self, job: Waiting, why: str, who: int) -> Way | None:
         """Whose victims were looked for in vain need not look again: what may be stopped only gets less in a pass."""
@@ -156,6 +189,10 @@ class Preempting:
 
 def _is_open(ledger: Ledger, job: Waiting) -> bool:
     return ledger.kept is None or ledger.kept.job.id == job.id
+
+
+def _age(run: Running) -> tuple[datetime, int]:
+    return run.since, run.run
 
 
 def _youngest_first(run: Running) -> tuple[float, int]:

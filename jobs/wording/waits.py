@@ -66,7 +66,9 @@ def _driver(p: Params) -> str:
 
 def _ahead(p: Params) -> str:
     text = ngettext(
-        "%(count)d job is ahead: #%(first)s.", "%(count)d jobs are ahead, first of them #%(first)s.", p["count"]
+        "%(count)d job ahead waits for the same: #%(first)s.",
+        "%(count)d jobs ahead wait for the same, first of them #%(first)s.",
+        p["count"],
     )
     return text % p
 
@@ -196,6 +198,11 @@ def _reserved(p: Params) -> str:
     return _("%(node)s is kept for job #%(job)s, which goes before it.") % p
 
 
+def _protected(p: Params) -> str:
+    text = _("Job #%(job)s may be stopped for it, but not before %(until)s: it is protected until then.")
+    return text % {**p, "until": q.clock_time(p["until"])}
+
+
 def _no_profile(p: Params) -> str:
     if p.get("profiles"):
         text = _("No host has a MIG instance %(profile)s; there are %(profiles)s.")
@@ -244,6 +251,7 @@ WAITS: Table = {
     "MAKING_WAY": _making_way,
     "WOULD_MAKE_WAY": _would_make_way,
     "RESERVED_FOR": _reserved,
+    "PROTECTED": _protected,
     "FITS_WITHIN": lambda p: (
         _("It would start now with a time limit of %(limit)s.") % {"limit": q.duration(p["seconds"])}
     ),
