@@ -37,7 +37,7 @@ from jobs.preview import preview
 from jobs.quotas import Usage
 from jobs.rebind import rebind
 from jobs.states import ENDED, LIVE, WAITING, JobState
-from jobs.status import expected, iso, status, summary, trust
+from jobs.status import ahead, expected, iso, status, summary, trust
 from jobs.submit import Refused as SubmitRefused
 from jobs.submit import check, submit
 from jobs.wording.states import latest_run
@@ -92,7 +92,7 @@ def _expected(found: Expected | None) -> dict[str, str | None]:
     if found is None:
         return {"earliest": None, "latest": None, "expected": "", "trust": ""}
     words = wording.expected_start(found.earliest, found.latest)
-    return {"earliest": iso(found.earliest), "latest": iso(found.latest), "expected": words, "trust": trust()}
+    return {"earliest": iso(found.earliest), "latest": iso(found.latest), "expected": words, "trust": trust(found)}
 
 
 def _reason(found: Any, message: str) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def why(request: HttpRequest, job_id: int) -> dict[str, Any]:
     return {
         "id": job.pk, "state": job.state, "headline": wording.headline(job, run, reader=request.user.username),
         "cannot_start": final, "reasons": _reasons(found, request.user),
-        "position": place_of.get(job.pk), "queue_length": length,
+        "position": place_of.get(job.pk), "queue_length": length, "ahead": ahead(job),
         "expected": expected(job),
         "end_reason": job.end_reason if ended else "", "exit_code": job.exit_code,
         "suggestion": advice.text if advice else "",

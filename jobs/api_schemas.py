@@ -142,6 +142,9 @@ class Why(Schema):
     reasons: list[Reason] = Field(description="All reasons why it waits, the final ones first; empty unless it waits")
     position: int | None = Field(description="Place in the queue, from 1")
     queue_length: int
+    ahead: dict[str, Any] | None = Field(
+        description="Jobs before it that wait for the same: count, the first by id (jobs), and a sentence (text)"
+    )
     expected: dict[str, Any] | None = Field(description=EXPECTED)
     end_reason: str
     exit_code: int | None

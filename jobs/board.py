@@ -14,6 +14,7 @@ from jobs import snapshot
 from jobs.access import visible_jobs
 from jobs.models import Cluster, Job, JobEvent, Run
 from jobs.policy import Waiting
+from jobs.policy.ahead import Ahead, ahead
 from jobs.policy.turns import whole
 from jobs.states import WAITING, JobState
 
@@ -96,6 +97,8 @@ class _Kept:
     mark: object = None
     order: tuple[int, ...] = ()
     barred: tuple[int, ...] = ()  # queued, with images that are not allowed
+    line: tuple[Waiting, ...] = ()  # what stands at the ids of the order
+    ahead: dict[int, Ahead] = {}
     read_at = 0.0
 
 
@@ -111,10 +114,19 @@ def queue_order() -> tuple[int, ...]:
     if mark != _kept.mark or time.monotonic() - _kept.read_at > ORDER_KEPT:
         picture = snapshot.queue(timezone.now(), cluster=Cluster.get())
         line = whole(picture)
-        _kept.order = tuple(job.id for job in line if in_line(job, picture.now))
+        _kept.line, _kept.ahead = tuple(job for job in line if in_line(job, picture.now)), {}
+        _kept.order = tuple(job.id for job in _kept.line)
         _kept.barred = tuple(job.id for job in line if job.held_by == ("image",))
         _kept.mark, _kept.read_at = mark, time.monotonic()
     return _kept.order
+
+
+def ahead_of(job_id: int) -> Ahead:
+    """Who is before the job and could take the same GPUs, as long as the order is kept."""
+    queue_order()
+    if job_id not in _kept.ahead:
+        _kept.ahead[job_id] = ahead(job_id, _kept.line, snapshot.nodes(timezone.now(), ()))
+    return _kept.ahead[job_id]
 
 
 def in_line(job: Waiting, now: datetime) -> bool:

@@ -52,7 +52,8 @@ class _Kept:
 
     calibration: Calibration | None = None
     score: Score | None = None
-    calibrated_at = scored_at = 0.0
+    horizons: list[tuple[float | None, Score]] | None = None
+    calibrated_at = scored_at = sorted_at = 0.0
 
 
 _kept = _Kept()
@@ -184,12 +185,29 @@ def score() -> Score:
 
 def by_horizon() -> list[tuple[float | None, Score]]:
     """The same by how far ahead the middle of the range was: below so many seconds (None: any), and its score."""
+    if _kept.horizons is None or time.monotonic() - _kept.sorted_at >= settings.PAST_REREAD:
+        _kept.horizons, _kept.sorted_at = _by_horizon(timezone.now()), time.monotonic()
+    return _kept.horizons
+
+
+def score_like(expected: Expected, now: datetime) -> Score:
+    """Of the estimates that were told as far ahead as this one."""
+    assert expected.latest is not None
+    bound = _horizon(now, expected.earliest, expected.latest)
+    return dict(by_horizon()).get(bound) or score_of([])
+
+
+def _by_horizon(now: datetime) -> list[tuple[float | None, Score]]:
     groups: dict[float | None, list[_Row]] = {bound: [] for bound in HORIZONS}
-    for row in _rows(timezone.now()):
+    for row in _rows(now):
         made, low, high, _started = row
-        ahead = ((low - made) + (high - made)).total_seconds() / 2
-        groups[next(bound for bound in HORIZONS if bound is None or ahead < bound)].append(row)
+        groups[_horizon(made, low, high)].append(row)
     return [(bound, score_of(rows)) for bound, rows in groups.items() if rows]
+
+
+def _horizon(made: datetime, low: datetime, high: datetime) -> float | None:
+    ahead = ((low - made) + (high - made)).total_seconds() / 2
+    return next(bound for bound in HORIZONS if bound is None or ahead < bound)
 
 
 def _score(now: datetime) -> Score:

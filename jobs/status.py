@@ -14,6 +14,7 @@ from jobs.access import can_control, can_pin
 from jobs.amend import lowered, submitted_with
 from jobs.looks import cannot_start, state_look
 from jobs.models import AllocationSlot, Job, Run
+from jobs.policy import Expected
 from jobs.states import ENDED, LIVE, WAITING, JobState, RunState
 
 VOLATILE = ("server_time", "log", "progress", "place", "headline")  # they change without the page's shape changing
@@ -198,29 +199,41 @@ def _progress(job: Job, run: Run | None) -> dict[str, Any] | None:
 
 
 def place(job: Job) -> dict[str, Any] | None:
-    """The job's place in the queue, from 1, and its length; None unless it is queued."""
+    """The job's place in the queue, from 1, its length, and who is before it; None unless it is queued."""
     if job.state != JobState.QUEUED:
         return None
     places, length = board.places([job.pk])
     position = places.get(job.pk)
     if position is None:
         return None
-    return {"position": position, "length": length, "text": wording.place(position, length)}
+    return {"position": position, "length": length, "text": wording.place(position, length), "ahead": ahead(job)}
+
+
+def ahead(job: Job) -> dict[str, Any] | None:
+    """How many jobs before the queued one wait for the same, and the first by id; None when nobody does."""
+    found = board.ahead_of(job.pk) if job.state == JobState.QUEUED else None
+    if found is None or not found.count:
+        return None
+    text = wording.wait_reason({"code": "AHEAD", "count": found.count, "first": found.jobs[0]})
+    return {"count": found.count, "jobs": list(found.jobs), "text": text}
 
 
 def expected(job: Job) -> dict[str, Any] | None:
     """When the job should start, as a range, and how often such ranges were right; None when nobody can say."""
     if job.state != JobState.QUEUED or job.expected_earliest is None or job.expected_latest is None:
         return None
+    said = Expected(earliest=job.expected_earliest, latest=job.expected_latest)
     return {
-        "earliest": iso(job.expected_earliest), "latest": iso(job.expected_latest),
-        "text": wording.expected_start(job.expected_earliest, job.expected_latest), "trust": trust(),
+        "earliest": iso(said.earliest), "latest": iso(said.latest),
+        "text": wording.expected_start(said.earliest, said.latest), "trust": trust(said),
     }  # fmt: skip
 
 
-def trust() -> str:
-    """How far estimates can be trusted, as a sentence; "" before there are enough of them."""
-    score = estimates.score()
+def trust(said: Expected) -> str:
+    """How far estimates of starts as far ahead can be trusted, as a sentence; "" before there are enough of them."""
+    if said.latest is None:
+        return ""
+    score = estimates.score_like(said, timezone.now())
     return wording.trust(score.estimates, score.percent, score.mean_width)
 
 

@@ -124,7 +124,7 @@ def _preview_context(form: JobForm) -> dict[str, Any]:
     return {
         "verdict": found.verdict, "node": found.node, "position": found.position, "cost": formhelp.cost(counted),
         "elastic": request.least_gpus and wording.gpus(found.gpus),
-        "ahead": wording.ahead(found.position), "trust": trust() if found.expected else "",
+        "ahead": wording.ahead(found.position), "trust": trust(found.expected) if found.expected else "",
         "expected": found.expected and wording.expected_start(found.expected.earliest, found.expected.latest),
         "sentences": [*(said for _f, _c, said in wording.refusals(found.refusals, reader=reader)),
                       *(wording.wait_reason(r, reader=reader) for r in found.reasons)],

@@ -10,15 +10,18 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpus.models import Node
 from jobs import control, dispatch, estimates, likely, wording
+from jobs.extend import extend
 from jobs.models import Estimate, Job, Run
 from jobs.policy import Expected
 from jobs.policy.calibrate import FEWEST, Calibration, Outcome, densest, shortest
-from jobs.policy.past import Like, Past
-from jobs.states import EndReason, JobState, RunState
+from jobs.policy.past import Like, Past, extended
+from jobs.states import OF_ITSELF, EndReason, JobState, RunState
 from jobs.status import status
 from portal.models import User
 from tests import factories
+from tests.rigs.api import Api
 
 HOUR = timedelta(hours=1)
 
@@ -75,11 +78,85 @@ def test_lengths_are_read_in_one_query_however_many_jobs(alice: User, django_ass
     assert found.seconds(Like(alice.pk, "img", "train", 3600)) == pytest.approx((120.0, 120.0))
 
 
-def ended(owner: User, at: datetime, *, seconds: float) -> Job:
-    return factories.make_job(
-        owner, image="img", name="train", state=JobState.SUCCEEDED, started_at=at - timedelta(seconds=seconds),
-        ended_at=at,
+def ended(
+    owner: User, at: datetime, *, seconds: float, reason: EndReason = EndReason.COMPLETED, job: Job | None = None
+) -> Run:
+    """A run of that length, the job's next one."""
+    job = job or factories.make_job(owner, image="img", name="train", state=JobState.SUCCEEDED)
+    node = Node.objects.first() or factories.make_node(gpus=0)
+    return Run.objects.create(
+        job=job, node=node, number=job.runs.count() + 1, state=RunState.ENDED, end_reason=reason,
+        placed_at=at - timedelta(seconds=seconds), started_at=at - timedelta(seconds=seconds), ended_at=at,
     )  # fmt: skip
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("reason", sorted(set(EndReason) - OF_ITSELF))
+def test_a_run_that_was_cut_off_says_only_that_it_lasts_at_least_so_long(alice: User, reason: EndReason) -> None:
+    now = timezone.now()
+    for _ in range(20):
+        ended(alice, now, seconds=30, reason=reason)
+    assert likely.past().seconds(Like(alice.pk, "img", "train", 3600)) is None, "none is known to have ended so soon"
+    for _ in range(4):
+        ended(alice, now, seconds=600)
+    assert likely.past().seconds(Like(alice.pk, "img", "train", 3600)) == pytest.approx((600.0, 600.0))
+
+
+@pytest.mark.django_db
+def test_a_preempted_job_does_not_look_as_short_as_its_last_run(alice: User) -> None:
+    now = timezone.now()
+    for _ in range(4):
+        job = ended(alice, now - HOUR, seconds=1800, reason=EndReason.PREEMPTED).job
+        ended(alice, now, seconds=10, job=job)
+    assert likely.past().seconds(Like(alice.pk, "img", "train", 3600)) is None
+    for _ in range(4):
+        ended(alice, now, seconds=2400)
+    assert likely.past().seconds(Like(alice.pk, "img", "train", 3600)) == pytest.approx((2400.0, 2400.0))
+
+
+@pytest.mark.django_db
+def test_after_an_extension_the_run_is_expected_near_its_new_limit(alice: User, bob: User) -> None:
+    now = timezone.now()
+    for _ in range(10):
+        ended(bob, now, seconds=300)
+    mine = factories.make_job(bob, image="img", name="train", limit_seconds=600)
+    run = factories.make_run(mine, factories.make_node("beta", gpus=1))
+    waiting = factories.make_job(alice)
+    dispatch.run_pass()
+    waiting.refresh_from_db()
+    assert waiting.expected_latest == pytest.approx(now + timedelta(seconds=300), abs=timedelta(seconds=5))
+    assert extend(mine, factories.make_admin(), 3600).granted
+    run.refresh_from_db()
+    dispatch.run_pass()
+    waiting.refresh_from_db()
+    assert (waiting.expected_earliest, waiting.expected_latest) == (run.deadline - HOUR / 2, run.deadline)
+
+
+def test_stopped_runs_are_at_risk_until_then_and_no_ends() -> None:
+    like = Like(1, "a", "b", 7200)
+    found = past(*[(like, 600.0)] * 5)
+    for _ in range(20):
+        found.add(like, 300.0, stopped=True)
+    assert found.seconds(like) == pytest.approx((600.0, 600.0)), "all that were let run ended then"
+    for _ in range(5):
+        found.add(like, 3600.0, stopped=True)
+    assert found.seconds(like) == (600.0, 7200.0), "half of them went on, nobody knows how long"
+    assert found.seconds(Like(1, "a", "b", None)) is None
+
+
+def test_the_end_of_a_run_that_outlived_its_likes_does_not_move_with_the_clock() -> None:
+    like, began = Like(1, "a", "b", 4200), timezone.now()
+    found = past(*[(like, 60.0 + n) for n in range(20)], *[(Like(2, "c", "d", 9000), 100.0 * n) for n in range(90)])
+    said = {found.ends(like, since=began, now=began + timedelta(seconds=ran)) for ran in range(90, 4200, 60)}
+    assert said == {None}, "only its limit is known"
+
+
+@given(st.floats(60, 1e6), st.floats(-1e6, 1e6))
+def test_an_extended_run_ends_in_the_later_part_of_what_was_added(more: float, ago: float) -> None:
+    now = timezone.now()
+    until = now - timedelta(seconds=ago)
+    early, late = extended(until, more, now)
+    assert now <= early <= late == max(until, now)
 
 
 # --- the correction ---
@@ -234,20 +311,24 @@ def test_hits_misses_and_widths_are_counted() -> None:
 
 
 @pytest.mark.django_db
-def test_the_hit_rate_stands_beside_the_estimate_once_there_are_enough(full: Job, alice: User) -> None:
+def test_the_hit_rate_of_as_far_ahead_stands_beside_the_estimate_once_there_are_enough(full: Job, alice: User) -> None:
     assert status(full, alice)["expected"]["trust"] == ""
-    told(full, 21, hit=True)
-    told(full, 9, hit=False)
+    told(full, 40, hit=True)
+    assert status(full, alice)["expected"]["trust"] == "", "of starts so far ahead nothing is known"
+    told(full, 21, hit=True, ahead=30)
+    told(full, 9, hit=False, ahead=30)
     assert status(full, alice)["expected"]["trust"] == (
         "Such estimates were right 70% of the time; on average 10 min wide."
     )
 
 
-def told(job: Job, count: int, *, hit: bool) -> None:
+def told(job: Job, count: int, *, hit: bool, ahead: int = 0) -> None:
+    """Estimates of starts in so many minutes, ten wide."""
     made = timezone.now() - 2 * HOUR
+    early = made + timedelta(minutes=ahead)
     Estimate.objects.bulk_create(
-        Estimate(job=job, made_at=made, earliest=made, latest=made + timedelta(minutes=10),
-                 started_at=made + timedelta(minutes=5 if hit else 50))
+        Estimate(job=job, made_at=made, earliest=early, latest=early + timedelta(minutes=10),
+                 started_at=early + timedelta(minutes=5 if hit else 50))
         for _ in range(count)
     )  # fmt: skip
 
@@ -271,6 +352,20 @@ def test_the_form_s_panel_says_when_it_would_start_and_who_is_ahead(full: Job, a
     page = client.post("/jobs/preview/", fields).content.decode()
     assert "It would start" in page
     assert "1 job ahead" in page
+
+
+@pytest.mark.django_db
+def test_page_and_api_say_who_is_ahead_for_the_same_gpus(full: Job, alice: User) -> None:
+    other = factories.make_job(alice, gpus=0, millicpus=64_000)
+    last = factories.make_job(alice)
+    found = status(last, alice)["place"]
+    assert (found["position"], found["ahead"]["count"], found["ahead"]["jobs"]) == (3, 1, [full.pk])
+    assert found["ahead"]["text"] == f"1 job ahead waits for the same: #{full.pk}."
+    assert status(full, alice)["place"]["ahead"] is status(other, alice)["place"]["ahead"] is None
+    client = Client()
+    client.force_login(alice)
+    assert found["ahead"]["text"] in client.get(last.get_absolute_url()).content.decode()
+    assert Api(alice).get(f"/jobs/{last.pk}/why").json()["ahead"] == found["ahead"]
 
 
 def test_ranges_are_said_as_people_do() -> None:

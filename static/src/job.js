@@ -37,6 +37,7 @@ function setStatus(status) {
   log.setState(status);
   if (status.log) log.setHead(status.log);
   bind("place", status.place?.text);
+  bind("ahead", status.place && (status.place.ahead?.text ?? " "));
   bind("sentence", status.headline);
   setProgress(status.progress);
   if (status.version !== version) refresh();
