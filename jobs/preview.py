@@ -51,9 +51,7 @@ def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
         return Preview(verdict="now", node=placed.node, gpus=count, loan=loan, gpu_milli=milli)
     reasons = tuple(map(_not_yet, plan.reasons.get(0, ())))
     if refusals or any(reason["code"] in NEVER for reason in reasons):
-        return Preview(
-            verdict="never", reasons=tuple(_beside(refusals, reasons)), refusals=refusals, gpu_milli=milli
-        )
+        return Preview(verdict="never", reasons=tuple(_beside(refusals, reasons)), refusals=refusals, gpu_milli=milli)
     ahead = {p.job for p in plan.placements}
     line = [w.id for w in whole(picture) if w.id not in ahead and in_line(w, now)]
     expected = estimates.shown({0: plan.expected[0]}, {0: job.gpus}, now)[0] if 0 in plan.expected else None

@@ -95,9 +95,7 @@ class Gates:
         """Limits stay the same in a pass: jobs that ask for the same need not be looked at twice."""
         key = job.user, job.team, job.shape, job.limit_seconds, job.priority, job.interactive
         if key not in self._found_never:
-            self._found_never[key] = never(
-                job, *(limits for limits, _usage in levels), models=self._kinds.models(job)
-            )
+            self._found_never[key] = never(job, *(limits for limits, _usage in levels), models=self._kinds.models(job))
         return self._found_never[key]
 
     def _levels(self, job: Waiting) -> list[Level]:

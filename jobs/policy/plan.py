@@ -245,7 +245,7 @@ class _Pass:
         """Whether nobody can say when this gate opens. Of a model's quota that is so where other models would do."""
         code: str = reason["code"]
         if code == "QUOTA_MODEL":
-            return not estimate.only_model(job, self.hardware)
+            return not only_model(job, self.hardware)
         return code.startswith(("HELD_", "QUOTA_", "BUDGET_", "PAUSED")) and code not in _FORESEEN
 
     def plan(self, reasons: dict[int, tuple[Reason, ...]], expected: dict[int, Expected]) -> Plan:
