@@ -20,6 +20,7 @@ from jobs.policy.guarantee import Guarantees
 from jobs.policy.hardware import Hardware
 from jobs.policy.kinds import as_charged
 from jobs.policy.ledger import Ledger, charged, least, slots_of
+from jobs.policy.levels import only_model
 from jobs.policy.preempt import Preempting, Way
 from jobs.policy.turns import Turns
 from jobs.policy.view import (
