@@ -6,6 +6,7 @@ Needs root. Several may run at once: each is a host of its own.
 """
 
 import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -26,6 +27,8 @@ from tests.rigs.processes import Guard, processes_naming, tail_of, terminate, wa
 
 BUSYBOX = "dockyard-test/busybox:latest"
 WITH_ENTRYPOINT = "dockyard-test/entrypoint:latest"
+
+STARTING = Path(tempfile.gettempdir(), "dockyard-test-engine.lock")
 
 UNREACHABLE = (docker.errors.DockerException, requests.RequestException)
 
@@ -90,7 +93,20 @@ class Engine:
     # --- its life ---
 
     def start(self) -> None:
-        """Start dockerd and wait until it answers."""
+        """Start dockerd and wait until it answers.
+
+        One at a time on a machine: each makes the firewall's chains of all engines anew, and fails if another does so.
+        """
+        with STARTING.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                self._start()
+            except RuntimeError as error:
+                if "iptables" not in str(error):
+                    raise
+                self._start()  # an engine that is none of ours was in the way
+
+    def _start(self) -> None:
         (self.root / "docker.pid").unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
