@@ -35,7 +35,9 @@ _turn = threading.Lock()  # within a process the lease is one owner's: the timer
 
 
 BREATH = 0.02  # seconds, at most
-TELL_PERIOD = 0.5  # seconds between two passes that also work out why jobs wait and how long: most of a pass's cost
+TELL_PERIOD = 0.5  # seconds at least between two passes that also work out why jobs wait and how long,
+TELL_PART = 0.06  # which costs most of a pass: so much of the time at most,
+TELL_WITHIN = 3.0  # but seconds at most
 
 
 class _Last:
@@ -44,6 +46,7 @@ class _Last:
     ended = 0.0
     took = 0.0
     told = float("-inf")
+    pause = TELL_PERIOD  # until the next pass that tells
     untold = threading.Event()  # a pass after the last that told may have changed what is true
 
 
@@ -74,6 +77,7 @@ def run_pass(*, owner: str = "", tell: bool = True) -> Result | None:
         _last.ended = time.monotonic()
         if tell:
             _last.told = _last.ended
+            _last.pause = min(max((_last.ended - begun) / TELL_PART, TELL_PERIOD), TELL_WITHIN)
         elif result is not None and result.waiting:
             _last.untold.set()
         _last.took = _last.ended - begun if result is None or not result.placed else 0
@@ -82,14 +86,14 @@ def run_pass(*, owner: str = "", tell: bool = True) -> Result | None:
 
 def run_brief_pass() -> Result | None:
     """A pass that tells those who wait only when the last one that did is long enough ago."""
-    return run_pass(tell=time.monotonic() - _last.told >= TELL_PERIOD)
+    return run_pass(tell=time.monotonic() - _last.told >= _last.pause)
 
 
 def rest(seconds: float) -> None:
     """Wait so long, and tell those who wait meanwhile what brief passes have left untold."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0 and _last.untold.wait(left):
-        time.sleep(TELL_PERIOD)
+        time.sleep(_last.pause)
         run_pass()
 
 

@@ -306,7 +306,7 @@ def test_a_brief_pass_places_at_once_and_those_who_wait_are_told_soon_after(alic
     first, second = factories.make_job(alice, gpus=1), factories.make_job(alice, gpus=1)
     assert dispatch.run_pass(tell=False) == dispatch.Result(placed=1, waiting=1)
     assert (state(first), codes(second)) == ("PLACED", [])
-    dispatch.rest(dispatch.TELL_PERIOD * 1.2)
+    dispatch.rest(1)
     assert codes(second)[0] == "BUSY_GPUS"
 
 
@@ -316,5 +316,5 @@ def test_a_rest_ends_although_what_was_left_untold_waits_no_more(alice: User) ->
     second = factories.make_job(alice, gpus=1)
     dispatch.run_pass(tell=False)
     control.cancel(second, alice)
-    dispatch.rest(dispatch.TELL_PERIOD * 1.2)
+    dispatch.rest(1)
     dispatch.rest(0)
