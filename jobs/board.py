@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -106,14 +106,13 @@ class _Kept:
 _kept = _Kept()
 
 
-def queue_order(of: Collection[int] | None = None) -> tuple[int, ...]:
+def queue_order(*, fresh: bool = True) -> tuple[int, ...]:
     """The ids of all queued jobs that could start now, first to start first; the others are ahead of nobody.
 
     Kept while nothing has happened to the queue, for ORDER_KEPT. Who only asks for the places of some jobs takes an
-    order that is up to ORDER_REREAD old, as long as they are in it: a flood of submissions asks at each one.
+    order that is up to ORDER_REREAD old: a flood of submissions asks at each one.
     """
-    age = time.monotonic() - _kept.read_at
-    if of is not None and age < settings.ORDER_REREAD * (1 if set(of) <= set(_kept.order) else 0.25):
+    if not fresh and time.monotonic() - _kept.read_at < settings.ORDER_REREAD:
         return _kept.order
     mark = _mark()
     if mark != _kept.mark or time.monotonic() - _kept.read_at > ORDER_KEPT:
@@ -128,7 +127,7 @@ def queue_order(of: Collection[int] | None = None) -> tuple[int, ...]:
 
 def ahead_of(job_id: int) -> Ahead:
     """Who is before the job and could take the same GPUs, as long as the order is kept."""
-    queue_order([job_id])
+    queue_order(fresh=False)
     if job_id not in _kept.ahead:
         _kept.ahead[job_id] = ahead(job_id, _kept.line, snapshot.nodes(timezone.now(), ()))
     return _kept.ahead[job_id]
@@ -150,8 +149,7 @@ def _mark() -> object:
 
 def places(ids: Iterable[int]) -> tuple[dict[int, int], int]:
     """The places of these jobs in the queue (from 1; one that can't start yet has none), and the queue's length."""
-    wanted = set(ids)
-    order = queue_order(wanted)
+    wanted, order = set(ids), queue_order(fresh=False)
     return {pk: place for place, pk in enumerate(order, 1) if pk in wanted}, len(order)
 
 
