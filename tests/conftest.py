@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,13 @@ import pytest
 from django.conf import settings as django_settings
 from django.utils import translation
 
+from gpus.readings import HostReading
+from gpus.sampler import Sampler
 from jobs.models import Team
 from portal.models import User
 from tests import factories
 from tests.rigs import engine as engine_rig
+from tests.rigs import nvml as nvml_rig
 from tests.rigs import postgres as postgres_rig
 from tests.rigs import redis as redis_rig
 from tests.rigs import stack as stack_rig
@@ -180,3 +183,20 @@ def charlie(db: None) -> User:
 @pytest.fixture
 def root_admin(db: None) -> User:
     return factories.make_admin()
+
+
+@pytest.fixture
+def nvml() -> Iterator[nvml_rig.Nvml]:
+    """The stand-in for the driver's library, with as many GPUs as the test adds."""
+    if why_not := nvml_rig.can_run():
+        pytest.fail(why_not)
+    with nvml_rig.standing_in() as standin:
+        yield standin
+
+
+@pytest.fixture
+def read(nvml: nvml_rig.Nvml) -> Iterator[Callable[[], HostReading]]:
+    """Gives the sampler's next reading of that stand-in."""
+    sampler = Sampler("alpha", 1)
+    yield lambda: nvml_rig.next_reading(sampler)
+    sampler.close()

@@ -2,8 +2,7 @@
 
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +12,9 @@ from gpus.checks import check_nvml_binding, check_sample_freshness, clashing_bin
 from gpus.readings import GpuReading, HostReading
 from gpus.sampler import Sampler
 from tests.rigs import nvml as rig
-from tests.rigs.nvml import MIB, Nvml, standing_in
+from tests.rigs.nvml import MIB, Nvml, next_reading, standing_in
 
 Read = Callable[[], HostReading]
-
-
-def next_reading(sampler: Sampler) -> HostReading:
-    """The next answer, however slow this machine is."""
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        if reading := sampler.read():
-            return reading
-    raise TimeoutError("no reading")
-
-
-@pytest.fixture
-def nvml() -> Iterator[Nvml]:
-    if why_not := rig.can_run():
-        pytest.fail(why_not)
-    with standing_in() as standin:
-        yield standin
-
-
-@pytest.fixture
-def read(nvml: Nvml) -> Iterator[Read]:
-    sampler = Sampler("alpha", 1)
-    yield lambda: next_reading(sampler)
-    sampler.close()
 
 
 def test_every_value_of_a_healthy_gpu_is_read(nvml: Nvml, read: Read) -> None:

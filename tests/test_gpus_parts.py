@@ -1,6 +1,6 @@
 """Parts of GPUs and who is near whom: MIG instances, NVLink islands, NUMA nodes, as the library tells them or not."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,31 +14,13 @@ from gpus.checks import check_simulated_mig
 from gpus.inventory import Inventory
 from gpus.models import GPU
 from gpus.readings import HostReading, decode
-from gpus.sampler import Sampler
 from jobs import snapshot
 from jobs.states import EndReason, JobState, RunState
 from portal.models import User
 from tests import factories
-from tests.rigs import nvml as rig
-from tests.rigs.nvml import Nvml, standing_in
-from tests.test_gpus_nvml import next_reading
+from tests.rigs.nvml import Nvml
 
 Read = Callable[[], HostReading]
-
-
-@pytest.fixture
-def nvml() -> Iterator[Nvml]:
-    if why_not := rig.can_run():
-        pytest.fail(why_not)
-    with standing_in() as standin:
-        yield standin
-
-
-@pytest.fixture
-def read(nvml: Nvml) -> Iterator[Read]:
-    sampler = Sampler("alpha", 1)
-    yield lambda: next_reading(sampler)
-    sampler.close()
 
 
 def test_a_split_gpu_is_read_as_its_instances_and_not_whole(nvml: Nvml, read: Read) -> None:
