@@ -23,7 +23,7 @@ from jobs import finish as finishing
 from jobs.follow import Follower
 from jobs.pull import Pulls
 from jobs.reconcile import reconcile
-from jobs.stop import end_grace, enforce_time_limits, kill, stop
+from jobs.stop import end_grace, enforce_time_limits, kill, stop, stop_again
 from jobs.watch import watch_gpus, watch_logs, watch_memory
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Agent:
         now = timezone.now()
         self._step("heartbeat", settings.NODE_HEARTBEAT, heartbeat)
         self._step("time limits", settings.DEADLINE_PERIOD, lambda: enforce_time_limits(now, self._stop_run))
-        self._step("grace", settings.DEADLINE_PERIOD, lambda: end_grace(now, self._kill_run))
+        self._step("grace", settings.DEADLINE_PERIOD, lambda: end_grace(now, self._stop_again, self._kill_run))
         self._step("pulls", settings.DEADLINE_PERIOD, lambda: self.pulls.look(now))
         self._step("GPU watch", WATCH_PERIOD, lambda: watch_gpus(settings.NODE_NAME))
         self._step("log watch", WATCH_PERIOD, lambda: watch_logs(self.follower.problems()))
@@ -118,6 +118,9 @@ class Agent:
 
     def _stop_run(self, run_id: int) -> None:
         self._act(self._signallers, "stop", run_id, stop)
+
+    def _stop_again(self, run_id: int) -> None:
+        self._act(self._signallers, "stop again", run_id, stop_again)
 
     def _kill_run(self, run_id: int) -> None:
         self._act(self._signallers, "kill", run_id, kill)

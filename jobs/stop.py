@@ -1,6 +1,7 @@
 """Grant a wish: RUNNING → STOPPING with the job's own signal; later, SIGKILL; and say so when even that does not help.
 
-The order is: move the state, then send the signal. A signal that meets nobody leaves the real end to `finish`.
+The order is: move the state, send the signal, note that it was sent. Whoever dies in between leaves the sending to
+`end_grace`, so that no job loses its grace. A signal that meets nobody leaves the real end to `finish`.
 """
 
 import logging
@@ -19,6 +20,8 @@ from jobs.watch import warn
 
 log = logging.getLogger(__name__)
 
+OVERDUE = timedelta(seconds=1)  # the stop queue's worker usually was faster
+
 
 def stop(run_id: int) -> None:
     """RUNNING → STOPPING when there is a wish. Anything else is left to who acts on it; repeating does no harm."""
@@ -33,11 +36,34 @@ def stop(run_id: int) -> None:
         _signal(run, signal)
 
 
+def stop_again(run_id: int) -> None:
+    """Send its signal to a run that is STOPPING and never got it: the sender died, or the engine was away."""
+    run = Run.objects.select_related("job").filter(pk=run_id, state=RunState.STOPPING, signalled_at=None).first()
+    if run is None:
+        return
+    assert run.stopping_at is not None
+    try:
+        heard = containers.kill_was_asked(run.container_id, run.stopping_at)
+    except (containers.EngineUnavailable, containers.EngineRefused) as error:
+        log.warning("run %d: no answer to whether it got its signal: %s", run.pk, error)
+        return
+    if heard:
+        _note_signalled(run)
+    else:
+        _signal(run, run.job.stop_signal)
+
+
 def _signal(run: Run, signal: str) -> None:
     try:
         containers.kill(run.container_id, signal)
     except (containers.EngineUnavailable, containers.EngineRefused) as error:
         log.warning("run %d: %s not delivered: %s", run.pk, signal, error)
+    else:
+        _note_signalled(run)
+
+
+def _note_signalled(run: Run) -> None:
+    Run.objects.filter(pk=run.pk, signalled_at=None).update(signalled_at=timezone.now())
 
 
 def enforce_time_limits(now: datetime, stop: Callable[[int], None]) -> None:
@@ -45,13 +71,15 @@ def enforce_time_limits(now: datetime, stop: Callable[[int], None]) -> None:
     running = Run.objects.filter(node__name=settings.NODE_NAME, state=RunState.RUNNING).select_related("job", "node")
     for run in running.filter(deadline__lt=now).exclude(wish__in=[Wish.TIME_LIMIT, Wish.CANCEL]):
         wish(run, Wish.TIME_LIMIT, still={"deadline__lt": now})  # it may have been given more time just now
-    late = now - timedelta(seconds=1)  # the stop queue's worker usually was faster
-    for pk in running.exclude(wish="").filter(wish_at__lt=late).values_list("pk", flat=True):
+    for pk in running.exclude(wish="").filter(wish_at__lt=now - OVERDUE).values_list("pk", flat=True):
         stop(pk)
 
 
-def end_grace(now: datetime, kill: Callable[[int], None]) -> None:
-    """`kill` each run of this node whose grace is over; warn of one that not even that has ended."""
+def end_grace(now: datetime, stop_again: Callable[[int], None], kill: Callable[[int], None]) -> None:
+    """`kill` each run of this node whose grace is over; warn of one that not even that has ended.
+
+    `stop_again` each that is within its grace and whose signal nobody noted as sent.
+    """
     stopping = Run.objects.filter(node__name=settings.NODE_NAME, state=RunState.STOPPING).select_related("job")
     for run in stopping:
         assert run.stopping_at is not None
@@ -62,6 +90,8 @@ def end_grace(now: datetime, kill: Callable[[int], None]) -> None:
             if not run.events.filter(kind="SIGNALLED", params__signal="SIGKILL").exists():
                 run.job.note("SIGNALLED", run=run, signal="SIGKILL")
             kill(run.pk)
+        elif run.signalled_at is None and run.stopping_at < now - OVERDUE:
+            stop_again(run.pk)
 
 
 def kill(run_id: int) -> None:

@@ -168,7 +168,8 @@ class Run(models.Model):
     placed_at = models.DateTimeField(_("placed"), default=timezone.now)
     starting_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(_("started"), null=True)  # the container's own StartedAt
-    stopping_at = models.DateTimeField(null=True)  # SIGTERM sent
+    stopping_at = models.DateTimeField(null=True)  # the grace period began
+    signalled_at = models.DateTimeField(null=True)  # the engine took the job's stop signal; None: not known to
     ended_at = models.DateTimeField(_("ended"), null=True)
     deadline = models.DateTimeField(null=True)  # started_at + limit
 

@@ -131,7 +131,7 @@ def test_the_nvidia_runtime_is_asked_for_where_it_is_the_way(
     """Rootless and older hosts: the runtime reads the variable, so that it must be ours for every job."""
     host.restart("runtime")
     waiting = lab.submit(ENV, image=greedy, gpus=1)
-    assert "nvidia-ctk" in wait_until(lambda: waits_for_engine(lab, waiting), "the reason", seconds=20)
+    wait_until(lambda: "nvidia-ctk" in waits_for_engine(lab, waiting), "the reason of this restart", seconds=20)
     runtime = tmp_path / "nvidia-runtime"
     runtime.write_text('#!/bin/sh\nexec runc "$@"\n')
     runtime.chmod(0o755)

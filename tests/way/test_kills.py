@@ -5,7 +5,10 @@ import signal
 import time
 
 import pytest
+from django.utils import timezone
 
+from jobs.control import wish
+from jobs.states import RunState, Wish
 from tests.rigs.processes import wait_until
 from tests.rigs.redis import RedisServer
 from tests.way.lab import Lab
@@ -60,6 +63,20 @@ def test_a_job_that_ends_while_the_node_is_down_keeps_its_code_and_log(lab: Lab)
     lab.stack.start("node")
     lab.stack.wait_ready("node")
     ends_as_if_nothing_had_been(lab, job, 20)
+
+
+def test_a_node_killed_between_noting_a_stop_and_sending_its_signal_sends_it_all_the_same(lab: Lab) -> None:
+    """Else the job would know nothing of its grace, and lose what it could have saved in it."""
+    job = lab.start("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done", grace_seconds=60)
+    wait_until(lambda: b"ready" in lab.log(job), "the trap", seconds=30)
+    lab.stack.kill_group("node")
+    run = lab.run(job)
+    assert lab.call(lambda: wish(run, Wish.CANCEL, lab.user))
+    assert lab.call(lambda: run.advance(RunState.RUNNING, RunState.STOPPING, stopping_at=timezone.now()))
+    lab.stack.start("node")
+    lab.stack.wait_ready("node")
+    assert lab.end(job, seconds=40).state == "CANCELLED"
+    assert b"saved" in lab.log(job)
 
 
 def test_a_node_killed_in_the_middle_of_a_start_starts_once(lab: Lab) -> None:
