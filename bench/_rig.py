@@ -8,6 +8,7 @@ import statistics
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
@@ -50,10 +51,10 @@ class Product:
         self.news = redis.Redis.from_url(settings.REDIS_URL).pubsub()
         self.news.subscribe(f"dockyard.{settings.INSTALLATION}.live.{live.JOBS}")
 
-    def post(self, script: str, *, gpus: int) -> int:
+    def post(self, script: str, *, gpus: int, cpus: float = 0.1) -> int:
         """Submit a job as a program does. Returns its id."""
         answer = self.http.post("/api/jobs", json={
-            "name": "bench", "team": "bench", "image": BUSYBOX, "script": script, "gpus": gpus, "cpus": 0.1,
+            "name": "bench", "team": "bench", "image": BUSYBOX, "script": script, "gpus": gpus, "cpus": cpus,
             "memory_gib": 0.0625, "shm_gib": 0.015625, "limit": "1h", "submission": str(uuid.uuid4()),
         })  # fmt: skip
         if answer.status_code != 201:
@@ -99,15 +100,15 @@ class Product:
             pass
 
 
-def create_arguments(script: str) -> dict[str, Any]:
+def create_arguments(script: str, *, millicpus: int = 100, workspace: Path | None = None) -> dict[str, Any]:
     """The product's own create arguments, for the reference: network, init, limits, log driver and all."""
-    workspace = settings.DATA_DIR / "workspaces" / "reference"
+    workspace = workspace or settings.DATA_DIR / "workspaces" / "reference"
     (workspace / "jobs" / "1").mkdir(parents=True, exist_ok=True)
     workspace.chmod(0o777)
     return build(RunFacts(
         installation="reference", job=1, run=1, attempt=1, image=BUSYBOX, image_variables=frozenset(),
         image_working_dir="", command_kind="script", script=script, entrypoint=(), arguments=(), environment={},
-        gpus_asked=0, gpu_uuids=(), injection="none", uid=20001, gid=20001, millicpus=100, memory_mib=64, shm_mib=16,
+        gpus_asked=0, gpu_uuids=(), injection="none", uid=20001, gid=20001, millicpus=millicpus, memory_mib=64, shm_mib=16,
         pids=settings.PIDS_LIMIT, workspace=str(workspace), binds=(), network=firewall.NETWORK,
         log_limit_bytes=settings.LOG_LIMIT_BYTES,
     ))  # fmt: skip
