@@ -34,7 +34,7 @@ def _gpu(gpu: GpuReading, claims: list[Claim], rules: Rules) -> GpuReading:
     return replace(
         gpu, processes=processes, busy_outside=outside,
         job=held[0].job if held else None, owner=held[0].owner if held else None,
-        jobs=tuple(claim.job for claim in held),
+        jobs=tuple(claim.job for claim in held), runs=tuple(claim.run for claim in held if claim.container_id),
     )  # fmt: skip
 
 

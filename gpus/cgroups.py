@@ -84,32 +84,40 @@ def _sees_host_pids(proc: Path) -> bool:
 
 @dataclass(frozen=True)
 class ContainerUse:
-    """What a container has used: CPU seconds since its start, and memory now without the reclaimable file cache."""
+    """What a container has used since its start, and its memory now without the reclaimable file cache."""
 
     cpu_seconds: float | None
     memory_mib: int | None
     at: float  # monotonic
+    read_kib: float | None = None  # from disks, not from the page cache
+    written_kib: float | None = None
+    received_kib: float | None = None
+    sent_kib: float | None = None
 
 
 class CgroupTree:
     """The cgroup files of containers, found once each."""
 
-    def __init__(self, root: Path = Path("/sys/fs/cgroup")) -> None:
+    def __init__(self, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> None:
         self.root = root
+        self.proc = proc
         self.unified = (root / "cgroup.controllers").exists()
         self._found: dict[tuple[str, str], Path] = {}
         self._missed: dict[tuple[str, str], float] = {}
+        self._pids: dict[str, int] = {}  # a process of each container: its first lives as long as it
 
     def use(self, container: str) -> ContainerUse | None:
         """What `container` has used; None when it has no cgroup here (not started, ended, or out of our sight)."""
         cpu, memory = self._cpu_seconds(container), self._memory_mib(container)
         if cpu is None and memory is None:
             return None
-        return ContainerUse(cpu, memory, time.monotonic())
+        (read, written), (received, sent) = self._disk_kib(container), self._network_kib(container)
+        return ContainerUse(cpu, memory, time.monotonic(), read, written, received, sent)
 
     def forget_all_but(self, containers: set[str]) -> None:
         self._found = {key: path for key, path in self._found.items() if key[1] in containers}
         self._missed = {key: at for key, at in self._missed.items() if key[1] in containers}
+        self._pids = {container: pid for container, pid in self._pids.items() if container in containers}
 
     def _cpu_seconds(self, container: str) -> float | None:
         if self.unified:
@@ -127,6 +135,34 @@ class CgroupTree:
             return None
         controller = "" if self.unified else "memory"
         return max(used - _pairs(self._file(controller, container, "memory.stat")).get(cache, 0), 0) // MIB
+
+    def _disk_kib(self, container: str) -> tuple[float | None, float | None]:
+        """(read, written). The file is empty until the container has used a disk: then both are nought."""
+        controller, name = ("", "io.stat") if self.unified else ("blkio", "blkio.throttle.io_service_bytes")
+        folder = self._folder(controller, container)
+        text = _maybe(folder / name) if folder else None
+        if text is None:
+            return None, None
+        return (_moved(text, "rbytes="), _moved(text, "wbytes=")) if self.unified else (
+            _moved(text, "Read "), _moved(text, "Write ")
+        )  # fmt: skip
+
+    def _network_kib(self, container: str) -> tuple[float | None, float | None]:
+        """(received, sent) by all interfaces but the loopback of the container's own network."""
+        pid = self._pids.get(container) or self._first_pid(container)
+        text = _text(self.proc / str(pid) / "net" / "dev") if pid else ""
+        rows = [line.partition(":")[::2] for line in text.splitlines()[2:]]
+        counts = [values.split() for name, values in rows if name.strip() != "lo"]
+        if not pid or not text:
+            self._pids.pop(container, None)
+            return None, None
+        self._pids[container] = pid
+        return sum(int(row[0]) for row in counts) / 1024, sum(int(row[8]) for row in counts) / 1024
+
+    def _first_pid(self, container: str) -> int | None:
+        """One whose number means nothing here (0) is none."""
+        words = self._file("" if self.unified else "memory", container, "cgroup.procs").split(maxsplit=1)
+        return int(words[0]) if words and words[0].isdigit() else None
 
     def _file(self, controller: str, container: str, name: str) -> str:
         folder = self._folder(controller, container)
@@ -166,12 +202,33 @@ def cpu_percent(before: ContainerUse | None, after: ContainerUse) -> float | Non
     return round(100 * used / (after.at - before.at), 1) if used >= 0 else None
 
 
+def rate(before: ContainerUse | None, after: ContainerUse, counter: str) -> float | None:
+    """How fast a counter of the use grows, in its unit a second; None as in `cpu_percent`."""
+    old, new = before and getattr(before, counter), getattr(after, counter)
+    if before is None or old is None or new is None or after.at <= before.at or new < old:
+        return None
+    return round(float(new - old) / (after.at - before.at), 1)
+
+
+def _moved(text: str, mark: str) -> float:
+    """The sum of the numbers right after each `mark`, bytes, in KiB."""
+    return sum(int(piece.split(maxsplit=1)[0]) for piece in text.split(mark)[1:]) / 1024
+
+
 def _text(path: Path) -> str:
     """The file's text, or nothing: processes and cgroups may go while we look."""
     try:
         return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+def _maybe(path: Path) -> str | None:
+    """The file's text, which may be empty; None where there is none."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return None
 
 
 def _number(text: str) -> int | None:

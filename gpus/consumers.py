@@ -1,50 +1,90 @@
 """The socket of the GPUs page: every node's readings as they come."""
 
 from typing import Any
+from weakref import WeakValueDictionary
 
 from gpus.now import for_reader, nodes_now
-from portal import live
-from portal.sockets import LiveSocket, in_thread
+from portal.hub import Message
+from portal.shared import shared
+from portal.sockets import LiveSocket, dumps
 
 HOLDER = ("job", "owner", "job_name", "holders")
+
+
+class View:
+    """What all those are shown who may see the same: who holds which GPU by what name, and staff what is veiled.
+
+    A reading becomes JSON once for each view, however many look at it.
+    """
+
+    def __init__(self, holders: dict[str, dict[str, Any]], full: bool) -> None:
+        self.holders = holders  # by UUID, of every GPU that these readers are shown
+        self.full = full
+        self._jobs: dict[str, set[int]] = {}  # by UUID, as the last reading said
+
+    def tell(self, reading: Message) -> str:
+        """The reading as these readers see it; empty when other jobs than before are on its GPUs.
+
+        Then only the database says whose they are, and what they are called.
+        """
+        if self not in reading.said:
+            reading.said[self] = dumps(for_reader(self._shown(reading), self.full)) if self._as_before(reading) else ""
+        return reading.said[self]
+
+    def _as_before(self, reading: Message) -> bool:
+        jobs = {gpu["uuid"]: _jobs(gpu) for gpu in reading["gpus"]}
+        before = {uuid: self._jobs.get(uuid, self._held(uuid)) for uuid in jobs}
+        self._jobs |= jobs
+        return jobs == before
+
+    def _held(self, uuid: str) -> set[int]:
+        return {holder["job"] for holder in self.holders.get(uuid, {}).get("holders", ())}
+
+    def _shown(self, reading: dict[str, Any]) -> dict[str, Any]:
+        """The reading of the GPUs that these readers are shown, each with its holders."""
+        held = self.holders
+        return {**reading, "gpus": [{**gpu, **held[gpu["uuid"]]} for gpu in reading["gpus"] if gpu["uuid"] in held]}
+
+
+_views: WeakValueDictionary[tuple[str, bool], View] = WeakValueDictionary()
+
+
+def view_of(nodes: list[dict[str, Any]], full: bool) -> View:
+    """The view of whoever is shown these nodes."""
+    holders = {gpu["uuid"]: {key: gpu[key] for key in HOLDER} for node in nodes for gpu in node["gpus"]}
+    key = (dumps(holders), full)
+    view = _views.get(key)
+    if view is None:
+        view = _views[key] = View(holders, full)
+    return view
 
 
 class GpusSocket(LiveSocket):
     """All nodes' readings; a slow browser gets the newest of each and never the backlog."""
 
-    async def topics(self) -> set[str]:
-        return {"gpus:*"}
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._holders: dict[str, dict[str, Any]] = {}  # by UUID, of every GPU that this reader is shown
-        self._jobs: dict[str, set[int]] = {}  # by UUID, as the last reading said
+        self._view: View | None = None
 
-    async def look(self) -> bool:
-        nodes: list[dict[str, Any]] = await in_thread(nodes_now, self.user)
-        self._holders = {gpu["uuid"]: {key: gpu[key] for key in HOLDER} for node in nodes for gpu in node["gpus"]}
-        await self.say({"nodes": nodes})
-        return True
+    def topics(self) -> set[str]:
+        return {"gpus:*"}
 
-    async def on_news(self, news: dict[str, live.Message]) -> bool:
-        readings = [message for message in news.values() if "gpus" in message]
-        jobs = {gpu["uuid"]: _jobs(gpu) for reading in readings for gpu in reading["gpus"]}
-        changed = any(found != self._known(uuid) for uuid, found in jobs.items())
-        self._jobs |= jobs
-        if changed:  # other jobs than before: only the database says whose, and what they are called
-            return await self.look()
-        if readings:
-            await self.say({"nodes": [for_reader(self._shown(reading), self.user.is_staff) for reading in readings]})
-        return True
+    async def look(self) -> None:
+        key = ("nodes", self.user.pk, self.user.is_staff, self.language)
+        text, self._view = await shared.ask(key, self.asked_at, self.in_language(_looked_up), self.user)
+        await self.send(text_data=text)
 
-    def _known(self, uuid: str) -> set[int]:
-        held = self._holders.get(uuid, {}).get("holders", ())
-        return self._jobs[uuid] if uuid in self._jobs else {holder["job"] for holder in held}
+    async def on_news(self, news: dict[str, Message]) -> None:
+        told = [self._view.tell(reading) if self._view else "" for reading in news.values() if "gpus" in reading]
+        if not all(told):
+            await self.look()
+        elif told:
+            await self.send(text_data=f'{{"nodes":[{",".join(told)}]}}')
 
-    def _shown(self, reading: dict[str, Any]) -> dict[str, Any]:
-        """The reading of the GPUs that this reader is shown, each with its holders."""
-        held = self._holders
-        return {**reading, "gpus": [{**gpu, **held[gpu["uuid"]]} for gpu in reading["gpus"] if gpu["uuid"] in held]}
+
+def _looked_up(user: Any) -> tuple[str, View]:
+    nodes = nodes_now(user)
+    return dumps({"nodes": nodes}), view_of(nodes, user.is_staff)
 
 
 def _jobs(gpu: dict[str, Any]) -> set[int]:

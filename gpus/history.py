@@ -9,12 +9,13 @@ from typing import Any
 import redis
 from django.conf import settings
 
-from gpus.models import GPU, GPUMinute
+from gpus.minutes import CONTAINER_METRICS, METRICS
+from gpus.models import GPU, ContainerMinute, GPUMinute
 from portal import live
 
 KEPT_SAMPLES = 3600
 _AT_ONCE = 500  # rows a statement deletes
-Sample = dict[str, Any]  # at, utilisation, memory_used_mib, power_w, temperature_c, sm_clock_mhz, job
+Sample = dict[str, Any]  # at, and the values as in GpuReading or ContainerReading
 
 
 def host_key(node_name: str) -> str:
@@ -25,6 +26,11 @@ def host_key(node_name: str) -> str:
 def gpu_key(uuid: str) -> str:
     """Redis key of a GPU's samples, newest first."""
     return f"dockyard.{settings.INSTALLATION}.gpu.{uuid}"
+
+
+def run_key(run: int) -> str:
+    """Redis key of the samples of a run's container, newest first."""
+    return f"dockyard.{settings.INSTALLATION}.run.{run}"
 
 
 def latest(node_name: str) -> dict[str, Any]:
@@ -45,17 +51,26 @@ def recent(uuid: str, seconds: int) -> list[Sample]:
 def recent_of(uuids: Iterable[str], seconds: int) -> dict[str, list[Sample]]:
     """`recent` of several GPUs in one exchange."""
     uuids = list(uuids)
+    return dict(zip(uuids, _lists([gpu_key(uuid) for uuid in uuids], seconds), strict=True))
+
+
+def recent_of_run(run: int, seconds: int) -> list[Sample]:
+    """The samples of a run's container as in ContainerReading, with `at`, oldest first."""
+    return _lists([run_key(run)], seconds)[0]
+
+
+def _lists(keys: list[str], seconds: int) -> list[list[Sample]]:
     most = min(int(seconds / settings.SAMPLE_PERIOD) + 1, KEPT_SAMPLES)
     try:
         with live.briefly() as connection:
             pipe = connection.pipeline(transaction=False)
-            for uuid in uuids:
-                pipe.lrange(gpu_key(uuid), 0, most - 1)
+            for key in keys:
+                pipe.lrange(key, 0, most - 1)
             lists = pipe.execute()
     except redis.RedisError:
-        lists = [[] for _ in uuids]
+        lists = [[] for _ in keys]
     since = time.time() - seconds
-    return {uuid: _samples(texts, since) for uuid, texts in zip(uuids, lists, strict=True)}
+    return [_samples(texts, since) for texts in lists]
 
 
 def _samples(texts: list[bytes], since: float) -> list[Sample]:
@@ -66,12 +81,18 @@ def _samples(texts: list[bytes], since: float) -> list[Sample]:
 def minutes(uuid: str, start: datetime, end: datetime) -> list[dict[str, Any]]:
     """A GPU's minute means in [start, end), oldest first; minutes without a reading are absent."""
     rows = GPUMinute.objects.filter(gpu__uuid=uuid, minute__gte=start, minute__lt=end).order_by("minute")
-    return [dict(row) for row in rows.values("minute", "utilisation", "memory_mib", "power_w", "temperature_c")]
+    return [dict(row) for row in rows.values("minute", *METRICS, "throttle")]
+
+
+def minutes_of_run(run: int, start: datetime, end: datetime) -> list[dict[str, Any]]:
+    """The minute means of a run's container in [start, end), oldest first; `minute` as in `minutes`."""
+    rows = ContainerMinute.objects.filter(run=run, minute__gte=start, minute__lt=end).order_by("minute")
+    return [dict(row) for row in rows.values("minute", *CONTAINER_METRICS)]
 
 
 def forget(before: datetime, most: int) -> int:
     """Delete at most `most` minutes before a time; returns how many. GPU by GPU, as the rows' index has them."""
-    gone = 0
+    gone = _forget_containers(before, most)
     for gpu in GPU.objects.values_list("pk", flat=True):
         rows = GPUMinute.objects.filter(gpu=gpu, minute__lt=before).order_by("minute")
         keys = list(rows.values_list("pk", flat=True)[: most - gone])
@@ -80,3 +101,10 @@ def forget(before: datetime, most: int) -> int:
         if gone >= most:
             break
     return gone
+
+
+def _forget_containers(before: datetime, most: int) -> int:
+    rows = ContainerMinute.objects.filter(minute__lt=before).order_by("minute")
+    keys = list(rows.values_list("pk", flat=True)[:most])
+    pieces = (keys[start : start + _AT_ONCE] for start in range(0, len(keys), _AT_ONCE))
+    return sum(ContainerMinute.objects.filter(pk__in=piece).delete()[0] for piece in pieces)

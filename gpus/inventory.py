@@ -1,7 +1,6 @@
 """The database's picture of a node's GPUs, kept up with its readings by few and short writes."""
 
 import time
-from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
@@ -11,13 +10,12 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from gpus.attribute import unexplained_mib
-from gpus.minutes import METRICS, Minute, Minutes
-from gpus.models import GPU, GPUMinute, Node
+from gpus.keep import Keeper
+from gpus.models import GPU, Node
 from gpus.readings import GpuReading, HostReading
 
 _REFRESH = 5.0  # seconds between writes when nothing changed; sooner where SAMPLE_FRESH is short
 _CLEAN_SAMPLES = 2  # after an outsider, before the GPU is free again
-_UNSAVED = 10_000  # minutes kept in memory while the database is away
 _INVENTORY_TOLD = ("ok", "simulated", "no_gpu")  # statuses under which an absent GPU is really gone
 
 Changes = dict[str, Any]
@@ -31,8 +29,7 @@ class Inventory:
         self._node: Node | None = None
         self._gpus: dict[str, GPU] = {}  # by UUID, as last written
         self._written_at = float("-inf")
-        self._minutes = Minutes()
-        self._unsaved: list[Minute] = []
+        self._keeper = Keeper()
 
     def forget(self) -> None:
         """Read the rows again with the next reading: the database failed, or has other rows than we thought."""
@@ -41,9 +38,9 @@ class Inventory:
     def update(self, reading: HostReading) -> None:
         """Write what is new in `reading`: at once when something changed, else every few seconds, in one transaction.
 
-        Raises what the database raises; the minutes are kept until they are saved.
+        Raises what the database raises; what is to be kept for good stays until it is saved.
         """
-        self._unsaved = (self._unsaved + self._minutes.add(reading.at, reading.gpus))[-_UNSAVED:]
+        self._keeper.add(reading)
         due = time.monotonic() - self._written_at >= min(_REFRESH, settings.SAMPLE_FRESH / 4)
         node = self._load(reading)
         node_changes = _node_changes(node, reading)
@@ -52,8 +49,8 @@ class Inventory:
             return
         with transaction.atomic():
             self._write(node, node_changes, changes, reading)
-            self._save_minutes()
-        self._unsaved = []
+            self._keeper.save({uuid: row.pk for uuid, row in self._gpus.items()})
+        self._keeper.saved()
         self._written_at = time.monotonic()
 
     def _load(self, reading: HostReading) -> Node:
@@ -97,12 +94,6 @@ class Inventory:
             self.forget()
         for name, value in columns.items():
             setattr(row, name, value)
-
-    def _save_minutes(self) -> None:
-        rows = [_minute_row(self._gpus[minute.uuid], minute) for minute in self._unsaved if minute.uuid in self._gpus]
-        GPUMinute.objects.bulk_create(
-            rows, update_conflicts=True, unique_fields=["gpu", "minute"], update_fields=list(METRICS)
-        )
 
 
 def _node_changes(node: Node, reading: HostReading) -> Changes:
@@ -165,7 +156,3 @@ def _who(outsiders: list[Changes]) -> list[tuple[Any, ...]]:
 
 def _differing(row: Node | GPU, columns: Changes) -> Changes:
     return {name: value for name, value in columns.items() if getattr(row, name) != value}
-
-
-def _minute_row(gpu: GPU, minute: Minute) -> GPUMinute:
-    return GPUMinute(gpu=gpu, minute=datetime.fromtimestamp(minute.start, UTC), **minute.means)

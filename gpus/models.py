@@ -121,6 +121,9 @@ class GPUMinute(models.Model):
     memory_mib = models.FloatField(null=True)
     power_w = models.FloatField(null=True)
     temperature_c = models.FloatField(null=True)
+    sm_clock_mhz = models.FloatField(null=True)
+    mem_clock_mhz = models.FloatField(null=True)
+    throttle = models.PositiveSmallIntegerField(null=True)  # all reasons seen, see readings.throttle_mask
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["gpu", "minute"], name="one_row_per_gpu_minute")]
@@ -129,3 +132,55 @@ class GPUMinute(models.Model):
 
     def __str__(self) -> str:
         return f"{self.minute:%Y-%m-%d %H:%M} of GPU {self.gpu_id}"
+
+
+class ContainerMinute(models.Model):
+    """The means of one run's container over one minute. `run` is its number as the node's claims say it."""
+
+    run = models.BigIntegerField()
+    minute = models.DateTimeField()  # its start, UTC
+    cpu_percent = models.FloatField(null=True)  # of one core
+    memory_mib = models.FloatField(null=True)
+    memory_max_mib = models.FloatField(null=True)
+    read_kib_s = models.FloatField(null=True)
+    written_kib_s = models.FloatField(null=True)
+    received_kib_s = models.FloatField(null=True)
+    sent_kib_s = models.FloatField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "minute"], name="one_row_per_container_minute")]
+        indexes = [models.Index(fields=["minute"], name="container_minute")]
+        verbose_name = _("container minute")
+        verbose_name_plural = _("container minutes")
+
+    def __str__(self) -> str:
+        return f"{self.minute:%Y-%m-%d %H:%M} of run {self.run}"
+
+
+class RunUse(models.Model):
+    """What one run has used over its life so far, see `minutes.Use`. Kept for good: receipts are written from it."""
+
+    run = models.BigIntegerField(primary_key=True)
+    seconds = models.FloatField(default=0)
+    cpu_seconds = models.FloatField(default=0)
+    cpu_known_seconds = models.FloatField(default=0)
+    cpu_percent_max = models.FloatField(null=True)
+    memory_max_mib = models.PositiveIntegerField(null=True)
+    read_mib = models.FloatField(default=0)
+    written_mib = models.FloatField(default=0)
+    received_mib = models.FloatField(default=0)
+    sent_mib = models.FloatField(default=0)
+    gpu_known_seconds = models.FloatField(default=0)
+    gpu_busy_seconds = models.FloatField(default=0)
+    gpu_idle_seconds = models.FloatField(default=0)
+    gpus_busy_max = models.PositiveSmallIntegerField(null=True)
+    gpu_memory_max_mib = models.PositiveIntegerField(null=True)
+    energy_j = models.FloatField(null=True)
+    throttled_seconds = models.FloatField(default=0)
+
+    class Meta:
+        verbose_name = _("use by a run")
+        verbose_name_plural = _("use by runs")
+
+    def __str__(self) -> str:
+        return f"use by run {self.run}"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pynvml
 
-from gpus.readings import MIB, GpuReading, Health, HostReading, Process, Status
+from gpus.readings import MIB, GpuReading, Health, HostReading, Process, Status, Throttle
 
 # What a GPU, a driver or a WSL host simply does not offer: the value is unknown and nothing is wrong.
 _NOT_OFFERED = {
@@ -37,15 +37,30 @@ _UNKNOWN_UINT = pynvml.NVML_VALUE_NOT_AVAILABLE_uint.value
 _UNKNOWN_ULONGLONG = pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value
 _PROCESS_LISTS = ("Compute", "Graphics", "MPSCompute")
 
+# Bits of nvml.h's clock event reasons that slow a GPU down against its user's will; idling and set clocks do not.
+_THROTTLE: dict[int, Throttle] = {
+    pynvml.nvmlClocksEventReasonSwPowerCap: "power_cap",
+    pynvml.nvmlClocksEventReasonHwSlowdown: "hardware",
+    pynvml.nvmlClocksEventReasonSyncBoost: "sync",
+    pynvml.nvmlClocksEventReasonSwThermalSlowdown: "heat",
+    pynvml.nvmlClocksEventReasonHwThermalSlowdown: "heat",
+    pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: "power_brake",
+}
+_SLOW = 10.0  # seconds between readings of what hardly changes
+_MOST_EVENTS = 32  # taken in with one reading
+
 Faults = list[tuple[str, Exception]]  # which call, and what it said
 
 _PROFILE = re.compile(r"MIG ((?:\d+c\.)?\d+g\.\d+gb\S*)")
 
 _state: dict[str, Any] = {
-    "opened_by": 0,
+    "opened_by": 0,  # NVML counts as open only in the process that opened it
     "uuids": {},
     "topology": None,
-}  # NVML counts as open only in the process that opened it
+    "slow": {},  # (UUID, name): when it was read, and what it was
+    "events": None,  # the UUIDs that are registered, and the set; () for a driver without events
+    "xids": {},  # UUID: the last one, and when
+}
 
 
 def read_host(node: str) -> HostReading:
@@ -65,7 +80,8 @@ def read_host(node: str) -> HostReading:
         close()  # so that a GPU that comes back is found
         return HostReading(node=node, at=at, status="no_gpu", driver_version=version)
     found = [_device(index) for index in range(count)]
-    gpus = tuple(gpu for device in found for gpu in device.gpus)
+    _hear_events(found, at)
+    gpus = tuple(replace(gpu, **_xid(device.uuid)) for device in found for gpu in device.gpus)
     return HostReading(
         node=node, at=at, status="ok", message=_missing(found), driver_version=version, gpus=_joined(gpus, found),
         split=tuple(device.uuid for device in found if device.is_split),
@@ -78,7 +94,7 @@ def close() -> None:
         with contextlib.suppress(Exception):
             pynvml.nvmlShutdown()
     _state["opened_by"] = 0
-    _state["topology"] = None
+    _state["topology"] = _state["events"] = None
 
 
 @dataclass
@@ -107,15 +123,16 @@ def _device(index: int) -> _Device:
     if _is_split(handle):
         return _Device(uuid, handle, is_split=True, gpus=_instances(index, handle))
     _state["uuids"] = {i: known for i, known in _state["uuids"].items() if known != uuid} | {index: uuid}
-    metrics = _metrics(handle, faults)
+    metrics = _metrics(handle, faults) | _slow_metrics(uuid, handle, faults)
     return _Device(uuid, handle, gpus=(_reading(uuid, index, handle, faults, **metrics),))
 
 
 def _reading(uuid: str, index: int, handle: Any, faults: Faults, **known: Any) -> GpuReading:
     total, used = _memory(handle, faults)
     processes = _processes(handle, faults)
+    health = _health(faults, known.get("ecc_errors"))
     return GpuReading(
-        uuid=uuid, index=index, memory_mib=total, memory_used_mib=used, processes=processes, **known, **_health(faults)
+        uuid=uuid, index=index, memory_mib=total, memory_used_mib=used, processes=processes, **known, **health
     )  # fmt: skip
 
 
@@ -219,7 +236,44 @@ def _metrics(handle: Any, faults: Faults) -> dict[str, Any]:
         "power_w": None if milliwatts is None else milliwatts / 1000,
         "temperature_c": _number(read("temperature", lambda: _temperature(handle))),
         "sm_clock_mhz": _number(read("clock", lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))),
+        "mem_clock_mhz": _number(read("clock", lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM))),
+        "throttle": _throttle(read("throttle reasons", lambda: _clock_reasons(handle))),
     }
+
+
+def _clock_reasons(handle: Any) -> int:
+    return int(
+        _first(
+            lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
+            lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),  # its name before driver 535
+        )
+    )
+
+
+def _throttle(bits: int | None) -> tuple[Throttle, ...] | None:
+    if bits is None:
+        return None
+    return tuple(dict.fromkeys(code for bit, code in _THROTTLE.items() if bits & bit))
+
+
+def _slow_metrics(uuid: str, handle: Any, faults: Faults) -> dict[str, Any]:
+    """What hardly changes, every _SLOW seconds only: the driver counts ECC errors on the card itself."""
+    milliwatts = _now_and_then(uuid, "power limit", lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle), faults)
+    errors = _now_and_then(
+        uuid, "ECC errors",
+        lambda: pynvml.nvmlDeviceGetTotalEccErrors(
+            handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+        ), faults,
+    )  # fmt: skip
+    return {"power_limit_w": None if milliwatts is None else milliwatts / 1000, "ecc_errors": errors}
+
+
+def _now_and_then(uuid: str, name: str, call: Callable[[], Any], faults: Faults) -> Any:
+    at, value = _state["slow"].get((uuid, name), (float("-inf"), None))
+    if time.monotonic() - at >= _SLOW:
+        value = _read(name, call, faults)
+        _state["slow"][uuid, name] = time.monotonic(), value
+    return value
 
 
 def _memory(handle: Any, faults: Faults) -> tuple[int | None, int | None]:
@@ -271,14 +325,58 @@ def _larger(one: int | None, other: int | None) -> int | None:
     return max((memory for memory in (one, other) if memory is not None), default=None)
 
 
-def _health(faults: Faults) -> dict[str, Any]:
-    """Lost, when any call says so; an error, when what tells a free GPU from a busy one can't be read."""
+def _health(faults: Faults, ecc_errors: int | None = None) -> dict[str, Any]:
+    """Lost, when any call says so; an error, when what tells a free GPU from a busy one can't be read, or its
+    memory has uncorrected errors since the driver was loaded."""
     health: Health = "ok"
+    words = [f"{name}: {_words(error)}" for name, error in faults]
     if any(_code(error) in _LOST for _name, error in faults):
         health = "lost"
-    elif {"handle", "uuid", "memory", "processes"} & {name for name, _error in faults}:
+    elif ecc_errors or {"handle", "uuid", "memory", "processes"} & {name for name, _error in faults}:
         health = "error"
-    return {"health": health, "message": "; ".join(dict.fromkeys(f"{n}: {_words(e)}" for n, e in faults))[:300]}
+    if ecc_errors:
+        words.insert(0, f"uncorrected ECC errors: {ecc_errors}")
+    return {"health": health, "message": "; ".join(dict.fromkeys(words))[:300]}
+
+
+# --- what the driver reports by itself ---
+
+
+def _hear_events(found: list[_Device], at: float) -> None:
+    """Take in the Xids since the last reading. Waits for none, and a driver without events is asked once only."""
+    uuids = [device.uuid for device in found if device.handle is not None]
+    if _state["events"] is None or _state["events"][0] != uuids:
+        _state["events"] = uuids, _event_set(found)
+    events = _state["events"][1]
+    if events is None:
+        return
+    for _number_of_it in range(_MOST_EVENTS):
+        event = _read("events", lambda: pynvml.nvmlEventSetWait_v2(events, 0), [])
+        if event is None:
+            return
+        if event.eventType & pynvml.nvmlEventTypeXidCriticalError:
+            uuid = _read("uuid", partial(_text, pynvml.nvmlDeviceGetUUID, event.device), [])
+            _state["xids"][uuid] = int(event.eventData), at
+
+
+def _event_set(found: list[_Device]) -> Any:
+    """A set in which every GPU that can reports its Xids; None where none can."""
+    if _state["events"] is not None and _state["events"][1] is not None:
+        _read("events", partial(pynvml.nvmlEventSetFree, _state["events"][1]), [])
+    events = _read("events", pynvml.nvmlEventSetCreate, [])
+    if events is None:
+        return None
+    kind = pynvml.nvmlEventTypeXidCriticalError
+    for device in found:
+        if device.handle is not None:
+            _read("events", partial(pynvml.nvmlDeviceRegisterEvents, device.handle, kind, events), [])
+    return events
+
+
+def _xid(uuid: str) -> dict[str, Any]:
+    """The last Xid that the driver reported of the GPU (for an instance, of the whole) while this process listened."""
+    xid, at = _state["xids"].get(uuid, (None, None))
+    return {"xid": xid, "xid_at": at}
 
 
 def _read(name: str, call: Callable[[], Any], faults: Faults) -> Any:

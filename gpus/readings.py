@@ -5,15 +5,24 @@ in MHz, utilisation and CPU in percent (100 is one whole GPU, or one core), time
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 Kind = Literal["job", "system", "foreign", "unknown"]
 Health = Literal["ok", "lost", "error"]
 Status = Literal["ok", "simulated", "no_library", "no_driver", "no_gpu", "driver_mismatch", "hung", "error"]
 
+# Why a GPU runs slower than it could: its power limit, its temperature, an order from outside, others in step with it.
+Throttle = Literal["power_cap", "heat", "power_brake", "hardware", "sync"]
+
 MIB = 1 << 20
+THROTTLES: tuple[Throttle, ...] = get_args(Throttle)
+
+
+def throttle_mask(codes: Iterable[str] | None) -> int | None:
+    """The reasons as one number, a bit each in the order of THROTTLES; None: not known. Unknown codes are left out."""
+    return None if codes is None else sum(1 << THROTTLES.index(code) for code in set(codes) & set(THROTTLES))
 
 
 def short_uuid(uuid: str) -> str:
@@ -47,6 +56,12 @@ class GpuReading:
     power_w: float | None = None
     temperature_c: int | None = None
     sm_clock_mhz: int | None = None
+    mem_clock_mhz: int | None = None
+    power_limit_w: float | None = None
+    throttle: tuple[Throttle, ...] | None = None  # none at the moment: ()
+    ecc_errors: int | None = None  # uncorrected, since the driver was loaded; None: no ECC, or not told
+    xid: int | None = None  # the last that the driver reported while the sampler listened
+    xid_at: float | None = None
     health: Health = "ok"
     message: str = ""  # the library's own words on what failed
     processes: tuple[Process, ...] = ()
@@ -56,15 +71,22 @@ class GpuReading:
     job: int | None = None
     owner: str | None = None
     jobs: tuple[int, ...] = ()  # all that it is given to: several where it is shared; `job` is the first
+    runs: tuple[int, ...] = ()  # those of them that have a container by now
     busy_outside: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerReading:
+    """What one run's container uses. Rates are since the reading before."""
+
     job: int
     run: int
     cpu_percent: float | None = None
     memory_mib: int | None = None
+    read_kib_s: float | None = None  # from disks
+    written_kib_s: float | None = None
+    received_kib_s: float | None = None  # by its own network
+    sent_kib_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +135,10 @@ def decode(text: str | bytes) -> HostReading:
 
 def _gpu(data: Mapping[str, Any]) -> GpuReading:
     processes = tuple(Process(**_known(Process, process)) for process in data["processes"])
-    return GpuReading(**_known(GpuReading, data) | {"processes": processes, "jobs": tuple(data.get("jobs", ()))})
+    throttle = data.get("throttle")
+    lists: dict[str, Any] = {name: tuple(data.get(name, ())) for name in ("jobs", "runs")}
+    lists |= {"processes": processes, "throttle": None if throttle is None else tuple(throttle)}
+    return GpuReading(**_known(GpuReading, data) | lists)
 
 
 def _known(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,9 @@ _LATEST_EXPIRES = 60  # seconds
 _SAMPLES_EXPIRE = 2 * 3600
 _TRIM_EVERY = 60  # samples
 _REDIS_AGAIN = 5.0  # seconds without a try after a failure, each of which may take as long to fail
-_SAMPLE = ("utilisation", "memory_used_mib", "power_w", "temperature_c", "sm_clock_mhz", "job")
+_SAMPLE = (
+    "utilisation", "memory_used_mib", "power_w", "temperature_c", "sm_clock_mhz", "mem_clock_mhz", "throttle", "job",
+)  # fmt: skip
 
 
 class Recorder:
@@ -30,6 +32,7 @@ class Recorder:
         self.node_name = node_name
         self.inventory = Inventory(node_name)
         self._count = 0
+        self._known = frozenset[str]()  # keys that have an end
         self._redis_from = 0.0
         self._failing: dict[str, str] = {}
 
@@ -56,13 +59,15 @@ class Recorder:
         plain = reading.as_dict()
         pipe = live.connection().pipeline(transaction=False)
         pipe.set(history.host_key(self.node_name), _json(plain), ex=_LATEST_EXPIRES)
-        for gpu in reading.gpus:
-            key = history.gpu_key(gpu.uuid)
-            pipe.lpush(key, _json(_sample(reading.at, gpu)))
-            if self._count % _TRIM_EVERY == 0:
+        samples = {history.gpu_key(gpu.uuid): _sample(reading.at, gpu) for gpu in reading.gpus}
+        samples |= {history.run_key(found.run): {"at": reading.at, **vars(found)} for found in reading.containers}
+        for key, sample in samples.items():
+            pipe.lpush(key, _json(sample))
+            if self._count % _TRIM_EVERY == 0 or key not in self._known:
                 pipe.ltrim(key, 0, history.KEPT_SAMPLES - 1)
                 pipe.expire(key, _SAMPLES_EXPIRE)
         pipe.execute()
+        self._known = frozenset(samples)
         live.publish(live.gpus_topic(self.node_name), plain)
         self._count += 1
         self._redis_from = 0.0

@@ -11,7 +11,7 @@ from django.db import close_old_connections
 
 from gpus import simulated
 from gpus.attribute import Rules, attribute
-from gpus.cgroups import CgroupTree, ContainerUse, cpu_percent
+from gpus.cgroups import CgroupTree, ContainerUse, cpu_percent, rate
 from gpus.claims import Claim
 from gpus.readings import ContainerReading, HostReading
 from gpus.record import Recorder
@@ -118,7 +118,7 @@ def _rules() -> Rules:
 
 
 class ContainerMeter:
-    """CPU and memory of the claimed containers, from one sample to the next."""
+    """CPU, memory, disk and network of the claimed containers, from one sample to the next."""
 
     def __init__(self, tree: CgroupTree | None = None) -> None:
         self._tree = tree or CgroupTree()
@@ -134,5 +134,8 @@ class ContainerMeter:
         return readings
 
     def _one(self, claim: Claim, use: ContainerUse) -> ContainerReading:
-        percent = cpu_percent(self._before.get(claim.container_id), use)
-        return ContainerReading(job=claim.job, run=claim.run, cpu_percent=percent, memory_mib=use.memory_mib)
+        before = self._before.get(claim.container_id)
+        rates = {f"{name}_kib_s": rate(before, use, f"{name}_kib") for name in ("read", "written", "received", "sent")}
+        return ContainerReading(
+            job=claim.job, run=claim.run, cpu_percent=cpu_percent(before, use), memory_mib=use.memory_mib, **rates
+        )

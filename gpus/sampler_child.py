@@ -53,7 +53,8 @@ def _write(out: int, data: bytes) -> None:
 
 
 def _is_troubled(reading: HostReading) -> bool:
-    return reading.status in _STALE or any(gpu.health != "ok" for gpu in reading.gpus)
+    """Whether opening the library afresh may help: it does not against errors of the memory."""
+    return reading.status in _STALE or any(gpu.health != "ok" and not gpu.ecc_errors for gpu in reading.gpus)
 
 
 def _refresh(reading: HostReading, out: int) -> None:

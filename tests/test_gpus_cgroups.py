@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpus.cgroups import CgroupTree, ContainerUse, ProcessTable, cpu_percent
+from gpus.cgroups import CgroupTree, ContainerUse, ProcessTable, cpu_percent, rate
 from gpus.readings import MIB, Process
 from tests.rigs.engine import Engine
 
@@ -80,6 +80,11 @@ def v1_tree(root: Path, place: str) -> None:
     (root / "memory" / place / "memory.usage_in_bytes").write_text(f"{300 * MIB}\n")
     (root / "memory" / place / "memory.stat").write_text(f"cache 1\ntotal_inactive_file {100 * MIB}\n")
     (root / "cpuacct" / place / "cpuacct.usage").write_text("2500000000\n")
+    (root / "memory" / place / "cgroup.procs").write_text("4242\n4243\n")
+    (root / "blkio" / place).mkdir(parents=True)
+    (root / "blkio" / place / "blkio.throttle.io_service_bytes").write_text(
+        "8:0 Read 1048576\n8:0 Write 4096\n8:0 Total 1052672\n8:16 Read 1024\n8:16 Write 0\nTotal 1053696\n"
+    )
 
 
 def v2_tree(root: Path, place: str) -> None:
@@ -88,6 +93,8 @@ def v2_tree(root: Path, place: str) -> None:
     (root / place / "memory.current").write_text(f"{300 * MIB}\n")
     (root / place / "memory.stat").write_text(f"anon 1\ninactive_file {100 * MIB}\n")
     (root / place / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
+    (root / place / "cgroup.procs").write_text("4242\n4243\n")
+    (root / place / "io.stat").write_text("8:0 rbytes=1048576 wbytes=4096 rios=9\n8:16 rbytes=1024 wbytes=0 rios=1\n")
 
 
 PLACES = [f"docker/{ID}", f"system.slice/docker-{ID}.scope", f"jobs.slice/jobs-gpu.slice/docker-{ID}.scope"]
@@ -100,6 +107,28 @@ def test_use_of_a_container(tmp_path: Path, tree: object, place: str) -> None:
     use = CgroupTree(tmp_path).use(ID)
     assert use is not None
     assert (use.cpu_seconds, use.memory_mib) == (2.5, 200)
+    assert (use.read_kib, use.written_kib) == (1025, 4)
+
+
+@pytest.mark.parametrize("tree", [v1_tree, v2_tree])
+def test_network_of_a_container_is_that_of_its_first_process(tmp_path: Path, tree: object) -> None:
+    tree(tmp_path / "cgroup", f"docker/{ID}")  # type: ignore[operator]
+    cgroups = CgroupTree(tmp_path / "cgroup", tmp_path / "proc")
+    assert cgroups.use(ID).received_kib is None, "its process can't be seen from here"  # type: ignore[union-attr]
+    (tmp_path / "proc" / "4242" / "net").mkdir(parents=True)
+    head, nought = "Inter-|   Receive\n face |bytes packets\n", " 0" * 7
+    lo, eth = f"    lo: 9999{nought} 9999{nought}\n", f"  eth0:2048{nought} 1024{nought}\n"
+    (tmp_path / "proc" / "4242" / "net" / "dev").write_text(head + lo + eth)
+    use = cgroups.use(ID)
+    assert use is not None
+    assert (use.received_kib, use.sent_kib) == (2, 1)
+
+
+def test_rates_are_of_what_both_readings_have() -> None:
+    before, after = ContainerUse(1.0, None, 10.0, read_kib=100), ContainerUse(1.0, None, 12.0, read_kib=400, sent_kib=5)
+    assert rate(before, after, "read_kib") == 150
+    unknown = rate(before, after, "sent_kib"), rate(None, after, "read_kib"), rate(after, before, "read_kib")
+    assert unknown == (None, None, None)
 
 
 def test_a_container_that_is_not_here_uses_nothing_known(tmp_path: Path) -> None:
@@ -145,3 +174,5 @@ def test_a_real_container_is_found_by_its_process_and_measured(engine: Engine) -
     assert after is not None
     assert (cpu_percent(before, after) or 0) > 0
     assert after.memory_mib is not None
+    assert (after.read_kib, after.received_kib) != (None, None), "of this host's kernel, as of made-up files"
+    assert after.sent_kib == 0, "it has no network but its own loopback"

@@ -30,6 +30,42 @@ def test_every_value_of_a_healthy_gpu_is_read(nvml: Nvml, read: Read) -> None:
     )  # fmt: skip
 
 
+def test_what_slows_a_gpu_down_is_told_and_idling_is_none_of_it(nvml: Nvml, read: Read) -> None:
+    nvml.add_gpus(3)
+    nvml.set_gpu(0, reasons=0x1 | 0x2, memory_clock=10_501, power_limit=450_000)
+    nvml.set_gpu(1, reasons=0x4 | 0x20 | 0x40 | 0x80)
+    idle, slowed, silent = read().gpus
+    assert (idle.throttle, idle.mem_clock_mhz, idle.power_limit_w) == ((), 10_501, 450.0)
+    assert slowed.throttle == ("power_cap", "heat", "power_brake")
+    assert (silent.throttle, silent.mem_clock_mhz, silent.power_limit_w) == (None, None, None)
+    assert [gpu.health for gpu in (idle, slowed, silent)] == ["ok"] * 3
+
+
+def test_a_gpu_with_uncorrected_memory_errors_takes_no_job_and_says_why(nvml: Nvml, read: Read) -> None:
+    """NVIDIA/k8s-device-plugin#267: a broken GPU must not swallow every job."""
+    nvml.add_gpus(2)
+    nvml.set_gpu(0, ecc=2)
+    nvml.set_gpu(1, ecc=0)
+    sick, well = read().gpus
+    assert (sick.health, sick.ecc_errors, sick.message) == ("error", 2, "uncorrected ECC errors: 2")
+    assert (well.health, well.ecc_errors) == ("ok", 0)
+    assert sick.utilisation == 0
+
+
+def test_an_xid_stays_with_its_gpu_and_its_time(nvml: Nvml, read: Read) -> None:
+    """Azure/azurehpc#648: what the driver reports by itself is heard once, and is told until a newer one."""
+    nvml.add_gpus(2)
+    assert [gpu.xid for gpu in read().gpus] == [None, None]
+    nvml.set_gpu(1, xid=31, xid_number=1)
+    quiet, told = read().gpus
+    assert (quiet.xid, told.xid, told.health) == (None, 31, "ok")
+    assert read().gpus[1].xid_at == told.xid_at
+    nvml.set_gpu(1, xid=79, xid_number=2)
+    again = read().gpus[1]
+    assert again.xid == 79
+    assert again.xid_at > told.xid_at  # type: ignore[operator]
+
+
 @pytest.mark.parametrize("field", ["power", "utilisation", "temperature", "clock", "pci", "name", "memory", "Compute"])
 def test_a_value_one_gpu_does_not_have_hides_nothing_else(nvml: Nvml, read: Read, field: str) -> None:
     """msminhas93/nviwatch#28, wookayin/gpustat#144, #6."""

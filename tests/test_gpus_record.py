@@ -11,7 +11,7 @@ from django.utils import timezone
 from gpus import history
 from gpus.availability import why_unavailable
 from gpus.inventory import Inventory
-from gpus.minutes import Minutes
+from gpus.minutes import METRICS, Minutes, of_gpus
 from gpus.models import GPU, GPUMinute, Node
 from gpus.readings import GpuReading, HostReading, Process, decode
 from gpus.record import Recorder
@@ -228,6 +228,7 @@ def test_minutes_are_means_and_the_unknown_is_left_out(eager: None) -> None:
     [row] = history.minutes("GPU-0", start, start + timedelta(hours=1))
     assert row == {
         "minute": start, "utilisation": 25.0, "memory_mib": 3.0, "power_w": 105.0, "temperature_c": None,
+        "sm_clock_mhz": None, "mem_clock_mhz": None, "throttle": None,
     }  # fmt: skip
 
 
@@ -244,11 +245,11 @@ def test_a_minute_met_again_is_one_row() -> None:
 
 
 def test_minutes_without_a_reading_are_absent() -> None:
-    minutes = Minutes()
-    assert minutes.add(AT, [gpu()]) == []
-    [done] = minutes.add(AT + 300, [gpu()])
+    minutes = Minutes(tuple(METRICS))
+    assert minutes.add(AT, of_gpus([gpu()])) == []
+    [done] = minutes.add(AT + 300, of_gpus([gpu()]))
     assert done.start == AT
-    assert minutes.add(AT + 301, [gpu()]) == []
+    assert minutes.add(AT + 301, of_gpus([gpu()])) == []
 
 
 # --- Redis ---
@@ -267,7 +268,8 @@ def test_the_last_readings_and_the_samples_are_in_redis(redis_server: RedisServe
     samples = history.recent("GPU-0", 60)
     assert [sample["utilisation"] for sample in samples] == [3, 2, 1]
     assert set(samples[0]) == {
-        "at", "utilisation", "memory_used_mib", "power_w", "temperature_c", "sm_clock_mhz", "job",
+        "at", "utilisation", "memory_used_mib", "power_w", "temperature_c", "sm_clock_mhz", "mem_clock_mhz",
+        "throttle", "job",
     }  # fmt: skip
     assert [sample["utilisation"] for sample in history.recent("GPU-0", 2)] == [1]
     assert history.recent_of(["GPU-0", "GPU-9"], 60)["GPU-9"] == []

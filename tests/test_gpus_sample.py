@@ -77,7 +77,7 @@ def test_simulated_gpus_appear_and_work_for_their_claims() -> None:
     with running() as loop:
         wait_until(lambda: len(seen()) == GPU.objects.count() == 2, "both GPUs")
         assert [row.uuid for row in GPU.objects.all()] == [gpu_uuid("alpha", 0), gpu_uuid("alpha", 1)]
-        assert Node.objects.get().gpu_status == "simulated"
+        wait_until(lambda: Node.objects.get().gpu_status == "simulated", "the host's status")
         loop.claims = [claim(gpu_uuid("alpha", 1))]
         wait_until(lambda: seen()[1]["job"] == 12, "the claim")
         idle, busy = seen()

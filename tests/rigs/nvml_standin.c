@@ -1,7 +1,8 @@
 /* A stand-in for libnvidia-ml.so.1. Its answers are lines "key=value" of the file that NVML_STANDIN names,
  * read again whenever the file was replaced. Keys: "init", "count", "driver", and "<index>.<field>" with the
  * fields mig (how many instances the GPU is split into; "0" for a mode with none), nvlink (the indices that it is
- * joined with: "1,2"), numa, uuid, name, pci, total, used, reserved, utilisation, power, temperature, clock, handle, memory,
+ * joined with: "1,2"), numa, uuid, name, pci, total, used, reserved, utilisation, power, power_limit, temperature,
+ * clock, memory_clock, reasons (the bits of its clock events), ecc, xid (with a new "xid_number" each is told once), handle, memory,
  * Compute, Graphics, MPSCompute (lists "pid:bytes,pid:-"). Any key may have "<key>.rc" (the code to return),
  * "<key>.hang" (never return) and "<key>.crash" (a segmentation fault). No value: not supported.
  * An instance's keys are "<index>/<number>.<field>". Like NVML, it is initialised only in the process that initialised it.
@@ -190,8 +191,63 @@ int nvmlDeviceGetTemperature(device_t device, unsigned sensor, unsigned *celsius
 }
 
 int nvmlDeviceGetClockInfo(device_t device, unsigned type, unsigned *mhz) {
-    (void)type;
-    return get_unsigned(device, "clock", mhz);
+    return get_unsigned(device, type == 2 ? "memory_clock" : "clock", mhz);
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(device_t device, unsigned *milliwatts) {
+    return get_unsigned(device, "power_limit", milliwatts);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(device_t device, u64 *reasons) {
+    return get_number(device, "reasons", reasons);
+}
+
+int nvmlDeviceGetTotalEccErrors(device_t device, unsigned kind, unsigned counter, u64 *count) {
+    (void)kind;
+    (void)counter;
+    return get_number(device, "ecc", count);
+}
+
+/* Events: the set is the list of devices in it; a device tells its Xid once for each value of "xid_number". */
+enum { TIMED_OUT = 10, MOST_DEVICES = 64 };
+typedef struct { device_t device; u64 type, data; unsigned gpu_instance, compute_instance; } event_t;
+static struct { device_t device; u64 told; } registered[MOST_DEVICES];
+static unsigned registrations = 0;
+
+int nvmlEventSetCreate(void **set) {
+    int rc = ready("events");
+    if (!rc) *set = registered, registrations = 0;
+    return rc;
+}
+
+int nvmlEventSetFree(void *set) {
+    (void)set;
+    return OK;
+}
+
+int nvmlDeviceRegisterEvents(device_t device, u64 kinds, void *set) {
+    (void)set;
+    if (!(kinds & 8) || registrations == MOST_DEVICES) return INVALID;
+    registered[registrations].device = device;
+    registered[registrations++].told = 0;
+    return OK;
+}
+
+int nvmlEventSetWait_v2(void *set, event_t *event, unsigned milliseconds) {
+    unsigned i;
+    u64 number;
+    (void)set;
+    (void)milliseconds;
+    for (i = 0; i < registrations; i++) {
+        device_t device = registered[i].device;
+        if (get_number(device, "xid_number", &number) || number == registered[i].told) continue;
+        registered[i].told = number;
+        memset(event, 0, sizeof *event);
+        event->device = device;
+        event->type = 8;
+        return get_number(device, "xid", &event->data);
+    }
+    return TIMED_OUT;
 }
 
 int nvmlDeviceGetMigMode(device_t device, unsigned *current, unsigned *pending) {
