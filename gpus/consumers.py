@@ -72,14 +72,14 @@ class GpusSocket(LiveSocket):
     async def look(self) -> None:
         key = ("nodes", self.user.pk, self.user.is_staff, self.language)
         text, self._view = await shared.ask(key, self.asked_at, self.in_language(_looked_up), self.user)
-        await self.send(text_data=text)
+        await self.send_text(text)
 
     async def on_news(self, news: dict[str, Message]) -> None:
         told = [self._view.tell(reading) if self._view else "" for reading in news.values() if "gpus" in reading]
         if not all(told):
             await self.look()
         elif told:
-            await self.send(text_data=f'{{"nodes":[{",".join(told)}]}}')
+            await self.send_text(f'{{"nodes":[{",".join(told)}]}}')
 
 
 def _looked_up(user: Any) -> tuple[str, View]:

@@ -1,36 +1,43 @@
 """The sockets of one job's page and of every list of jobs."""
 
-import asyncio
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from django.http import Http404
 
-from jobs import logstore
-from jobs.access import get_job
+from jobs import relay
+from jobs.access import get_job, visible_jobs
 from jobs.logwindow import LogWindow
-from jobs.models import Run
+from jobs.models import JobEvent, Run
 from jobs.readings import job_gpus
-from jobs.status import log_head, status
+from jobs.status import status
 from portal import live
-from portal.sockets import CLIENT, LiveSocket, in_thread
+from portal.hub import Message
+from portal.shared import in_thread, shared
+from portal.sockets import CLIENT, LiveSocket, dumps
 
-CHANGES_APART = 1.0
 BIGGEST = 2**62
 
 
 class ChangesSocket(LiveSocket):
     """Tells that some job changed, at most once a second: whoever shows a list asks for it again."""
 
-    async def topics(self) -> set[str]:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._newest: int | None = -1  # of the journal, as last looked at
+
+    def topics(self) -> set[str]:
         return {live.JOBS}
 
-    async def look(self) -> bool:
-        await self.say({"jobs": True})
-        return True
+    async def look(self) -> None:
+        """Lists are asked for again only if anything happened: there may be a thousand of them."""
+        newest = await shared.ask("newest", self.asked_at, _newest_event)
+        if newest != self._newest:
+            self._newest = newest
+            await self.say({"jobs": True})
 
-    async def on_news(self, news: dict[str, live.Message]) -> bool:
-        await asyncio.sleep(CHANGES_APART)
-        return await self.look()
+    async def on_news(self, news: dict[str, Message]) -> None:
+        await self.say({"jobs": True})
 
 
 class JobSocket(LiveSocket):
@@ -41,49 +48,65 @@ class JobSocket(LiveSocket):
         self._state: dict[str, Any] = {}
         self._head: dict[str, Any] | None = None
         self._window: LogWindow | None = None
+        self._relay: relay.Relay | None = None
 
     @property
     def job_id(self) -> int:
         return int(self.scope["url_route"]["kwargs"]["pk"])
 
-    async def may_see(self) -> bool:
-        return self.job_id < BIGGEST and await in_thread(_may_see, self.user.pk, self.job_id)
+    @classmethod
+    def unseen(cls, sockets: Collection[Any], users: Mapping[int, Any]) -> Iterable[Any]:
+        jobs: dict[int, set[int]] = {}
+        for socket in sockets:
+            jobs.setdefault(socket.user.pk, set()).add(min(socket.job_id, BIGGEST))
+        seen = {user: _seen(users.get(user), found) for user, found in jobs.items()}
+        return [socket for socket in sockets if socket.job_id not in seen[socket.user.pk]]
 
-    async def topics(self) -> set[str]:
+    def topics(self) -> set[str]:
         run = self._state.get("run") or {}
-        runs = {found for found in (run.get("id"), self._window and self._window.run) if found}
         nodes = {live.gpus_topic(run["node"])} if run and self._state.get("gpus_granted") else set()
-        return {live.job_topic(self.job_id), *map(live.log_topic, runs), *nodes}
+        return {live.job_topic(self.job_id), *nodes}
 
-    async def look(self) -> bool:
-        """Send the state if it changed, then what there is of the log. False when other topics are to be heard."""
-        said = await in_thread(self.in_language(_status), self.user.pk, self.job_id)
-        if said is None:
-            return True  # the check of `may_see` closes the socket
-        if _steady(said) != _steady(self._state):
-            self._state = said
-            await self.say({"job": said})
+    async def look(self) -> None:
+        """Send the state if it changed, then what there is of the log."""
+        await self._tell_state()
+        if self._relay is not None:
+            self._relay.look_again()
         await self._fill()
-        return await self._hears_all()
 
-    async def on_news(self, news: dict[str, live.Message]) -> bool:
+    async def on_news(self, news: dict[str, Message]) -> None:
         for topic, message in news.items():
             if topic.startswith("gpus:"):
                 await self._gpus(message)
         if live.job_topic(self.job_id) in news:
-            return await self.look()
-        if CLIENT in news or any(topic.startswith("log:") for topic in news):
+            await self._tell_state()
+        if CLIENT in news or relay.GROWN in news:
             await self._fill()
-        return await self._hears_all()
 
-    async def _hears_all(self) -> bool:
-        return self._feed is not None and await self.topics() <= self._feed.topics
+    async def disconnect(self, code: int) -> None:
+        await super().disconnect(code)
+        self._watch(None)
 
-    async def _gpus(self, reading: live.Message) -> None:
-        uuids = [gpu["uuid"] for gpu in self._state.get("gpus_granted", ())]
-        found = job_gpus(reading, uuids, self.job_id)
-        if self._state.get("is_live") and found["gpus"]:
-            await self.say({"gpus": found})
+    async def _tell_state(self) -> None:
+        user = self.user.pk
+        key = ("status", user, self.job_id, self.language, self.zone)
+        said = await shared.ask(key, self.asked_at, self.in_language(_status), user, self.job_id)
+        if said is None or _steady(said) == _steady(self._state):
+            return  # what may be seen no longer, the keeper closes
+        self._state = said
+        self.tune()
+        await self.say({"job": said})
+
+    async def _gpus(self, reading: Message) -> None:
+        if not self._state.get("is_live"):
+            return
+        uuids = tuple(gpu["uuid"] for gpu in self._state.get("gpus_granted", ()))
+        key = (self.job_id, uuids)
+        if key not in reading.said:
+            found = job_gpus(reading, uuids, self.job_id)
+            reading.said[key] = dumps({"gpus": found}) if found["gpus"] else ""
+        if reading.said[key]:
+            await self.send_text(reading.said[key])
 
     # --- the log ---
 
@@ -93,35 +116,46 @@ class JobSocket(LiveSocket):
             await self._follow(follow)
         elif self._window is not None and _offset(message.get("ack")) is not None:
             self._window.ack(message["ack"])
-            self.wake()
+            if self._relay is not None and self._relay.head and self._window.sent < self._relay.head["end"]:
+                self.wake()
 
     async def _follow(self, asked: dict[str, Any]) -> None:
         run, generation, offset = (_offset(asked.get(name)) for name in ("run", "generation", "offset"))
         if run is None or generation is None or offset is None or generation > 65535:
             return
         if await in_thread(_is_run_of, run, self.job_id):
+            self._watch(run)
             self._window = LogWindow.starting(run, generation, offset)
             self._head = None
             self.wake()
 
+    def _watch(self, run: int | None) -> None:
+        before = self._relay
+        if before is None or before.run_id != run:
+            self._relay = None if run is None else relay.join(run, self.feed)
+            if before is not None:
+                relay.leave(before, self.feed)
+
     async def _fill(self) -> None:
         """Send as much of the log as the window has room for."""
-        window = self._window
-        if window is None:
+        window, source = self._window, self._relay
+        if window is None or source is None or source.head is None:
             return
-        head = await in_thread(_log_head, window.run)
-        if head is None or window is not self._window:
-            return
-        if head != self._head:
-            self._head = head
-            await self.say({"log": head})
-        if head["generation"] != window.generation:
-            return  # the browser clears, and follows anew
-        while window is self._window and (room := window.piece(head["end"])):
-            data = await in_thread(_read, window.run, window.generation, window.sent, room)
-            if not data or window is not self._window:
+        if source.head != self._head:
+            self._head = source.head
+            await self.say({"log": source.head})
+        while window is self._window and window.generation == source.head["generation"]:  # else it is followed anew
+            room = window.piece(source.head["end"])
+            frame = (source.frame(window, room) or await self._behind(window, room)) if room else None
+            if frame is None:
                 return
-            await self.send(bytes_data=window.frame(data))
+            await self.send_bytes(frame)
+
+    async def _behind(self, window: LogWindow, room: int) -> bytes | None:
+        """The next frame from log storage, for who reads what is long past; None when there is none for now."""
+        asked = (window.run, window.generation, window.sent, window.sent + room)
+        data = await shared.ask(("log", *asked), self.asked_at, relay.read_of, *asked)
+        return window.frame(data) if data and window is self._window else None
 
 
 def _offset(value: Any) -> int | None:
@@ -138,12 +172,13 @@ def _reader(user_id: int) -> Any:
     return get_user_model().objects.filter(pk=user_id, is_active=True).first()
 
 
-def _may_see(user_id: int, job_id: int) -> bool:
-    reader = _reader(user_id)
-    try:
-        return reader is not None and bool(get_job(reader, job_id))
-    except Http404:
-        return False
+def _seen(reader: Any, jobs: set[int]) -> set[int]:
+    """Which of the jobs somebody may see, who may be nobody."""
+    return set(visible_jobs(reader).filter(pk__in=jobs).values_list("pk", flat=True)) if reader else set()
+
+
+def _newest_event() -> int | None:
+    return JobEvent.objects.order_by("-pk").values_list("pk", flat=True).first()
 
 
 def _status(user_id: int, job_id: int) -> dict[str, Any] | None:
@@ -156,15 +191,3 @@ def _status(user_id: int, job_id: int) -> dict[str, Any] | None:
 
 def _is_run_of(run_id: int, job_id: int) -> bool:
     return Run.objects.filter(pk=run_id, job=job_id).exists()
-
-
-def _log_head(run_id: int) -> dict[str, Any] | None:
-    return log_head(Run.objects.filter(pk=run_id).first())
-
-
-def _read(run_id: int, generation: int, start: int, length: int) -> bytes:
-    """Bytes of this generation; none when it has been replaced while we read."""
-    run = Run.objects.get(pk=run_id)
-    data = logstore.read(run, start, start + length)
-    still = Run.objects.filter(pk=run_id, log_generation=generation).exists()
-    return data if still and run.log_generation == generation else b""

@@ -4,7 +4,7 @@ import struct
 from dataclasses import dataclass
 
 WINDOW = 256 * 1024
-PIECE = 64 * 1024
+PIECE = 128 * 1024
 _HEADER = struct.Struct(">QHQ")
 
 
@@ -31,6 +31,11 @@ class LogWindow:
 
     def frame(self, data: bytes) -> bytes:
         """`data`, the bytes at `sent`, as a frame; they count as sent."""
-        header = _HEADER.pack(self.run, self.generation, self.sent)
+        packed = frame(self.run, self.generation, self.sent, data)
         self.sent += len(data)
-        return header + data
+        return packed
+
+
+def frame(run: int, generation: int, offset: int, data: bytes) -> bytes:
+    """The bytes of a run's log at `offset`, as they are sent to a browser."""
+    return _HEADER.pack(run, generation, offset) + data

@@ -1,41 +1,39 @@
-"""What every WebSocket of the product has in common: who may open it, how long, and how news becomes messages."""
+"""What every WebSocket of the product has in common: who may open it, and how news becomes messages."""
 
 import asyncio
 import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property
 from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from channels.db import database_sync_to_async
+from channels.consumer import get_handler_name
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
-from django.contrib.auth import HASH_SESSION_KEY, get_user_model
 from django.http.request import validate_host
 from django.utils import timezone, translation
-from django.utils.crypto import constant_time_compare
 from django.utils.http import is_same_domain
 
-from portal import live
+from portal.hub import HUB, Feed, Message, hub
+from portal.keeper import GONE, SIGNED_OUT, keeper, refusals
 from portal.middleware import ZONE_COOKIE
-from portal.tokens import user_for_authorization
+from portal.shared import in_thread
 from portal.zones import zone_named
+
+__all__ = ["CLIENT", "GONE", "SIGNED_OUT", "Left", "LiveSocket", "OriginChecked", "dumps", "in_thread", "same_origin"]
 
 log = logging.getLogger(__name__)
 
-SIGNED_OUT = 4401  # log-out, deactivation, password changed elsewhere: no use in trying again
-GONE = 4404  # the object is gone or no longer this user's to see
-NEWS_APART = 0.1  # seconds: news is coalesced to ten a second
 CLIENT = "client"  # the topic under which a client's own messages wake its socket
-
-
-async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """Run what blocks (database, Redis, log storage) in the pool, not in the one thread that all others share."""
-    return await database_sync_to_async(function, thread_sensitive=False)(*args)
+_PING, _LOOK = "ping", "look"  # those under which the keeper does
+_NOTHING = Message()
+OPENED = 0.25  # seconds: sockets that open together may share what they are told first
+CONTENT = 5.0  # seconds: as old may be what is looked at again only to make sure
 
 
 class OriginChecked:
@@ -72,74 +70,142 @@ def _allowed_hosts() -> list[str]:
     return hosts or (["localhost", "127.0.0.1", "::1"] if settings.DEBUG else [])
 
 
+class Left(Exception):
+    """The client is gone."""
+
+
 class LiveSocket(AsyncWebsocketConsumer):
     """A socket that turns news into messages, for as long as its user may see what it shows.
 
     A subclass says which `topics` it hears, looks at everything anew in `look` (at the start, after a gap in
-    the news and every SOCKET_RECHECK seconds), and answers news in `on_news`. Both return whether the topics
-    are still the same; a socket whose topics changed subscribes again and looks again. No method may block.
+    the news and every SOCKET_RECHECK seconds), and answers news in `on_news`; when its topics change, it calls
+    `tune`. No method may block. `asked_at` is the moment, by the loop's clock, since which what it is about to look
+    at may have changed.
     """
+
+    channel_layer_alias = "none"  # the hub has the news: no subscription of each socket's own
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._feed: live.Feed | None = None
+        self.ping_due = self.check_due = 0.0  # the keeper's
+        self.asked_at = 0.0
+        self.feed = Feed()
         self._task: asyncio.Task[None] | None = None
-        self._ping_due = self._check_due = 0.0
+        self._refusal: int | None = None
 
     # --- for subclasses ---
 
-    async def topics(self) -> set[str]:
+    def topics(self) -> set[str]:
         raise NotImplementedError
 
-    async def may_see(self) -> bool:
-        """Whether the user may (still) see the object of this socket."""
-        return True
+    @classmethod
+    def unseen(cls, sockets: Collection[Any], users: Mapping[int, Any]) -> Iterable[Any]:
+        """Those of the sockets, all of this class, whose user may not (or no longer) see their object. May block."""
+        return ()
 
-    async def look(self) -> bool:
-        return True
+    async def look(self) -> None:
+        pass
 
-    async def on_news(self, news: dict[str, live.Message]) -> bool:
-        return await self.look()
+    async def on_news(self, news: dict[str, Message]) -> None:
+        await self.look()
 
     async def on_message(self, message: dict[str, Any]) -> None:
         """A JSON object from the client."""
 
     async def say(self, message: dict[str, Any]) -> None:
         """Send JSON; waits while the client does not read."""
-        await self.send(text_data=json.dumps(message, separators=(",", ":")))
+        await self.send_text(dumps(message))
+
+    async def send_text(self, text: str) -> None:
+        """Send JSON that has been made already, perhaps for others too."""
+        await self._send({"type": "websocket.send", "text": text})
+
+    async def send_bytes(self, data: bytes) -> None:
+        await self._send({"type": "websocket.send", "bytes": data})
+
+    async def _send(self, message: Any) -> None:
+        try:
+            await self.base_send(message)
+        except OSError as error:  # as ASGI has it
+            raise Left from error
 
     def wake(self) -> None:
         """Let `on_news` run soon, with the topic CLIENT."""
-        if self._feed is not None:
-            self._feed.put(CLIENT, {})
+        self._put(CLIENT)
+
+    def tune(self) -> None:
+        """Hear the news of `topics()` from now on."""
+        hub.listen(self.feed, self.topics())
 
     @property
     def user(self) -> Any:
         return self.scope["user"]
 
+    @property
+    def session_key(self) -> str | None:
+        session: Any = self.scope["session"]
+        key: str | None = session.session_key
+        return key
+
+    @property
+    def authorization(self) -> str | None:
+        """The header that a program came with; None for a browser, which has a session."""
+        scope: Any = self.scope
+        header: str | None = scope.get("token_authorization")
+        return header
+
+    @cached_property
+    def language(self) -> str:
+        return _language(self.scope)
+
+    @cached_property
+    def zone(self) -> ZoneInfo | None:
+        return _zone(self.scope)
+
     def in_language(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function` with the reader's language and zone active, for `in_thread`."""
+        language, zone = self.language, self.zone
 
         def run(*args: Any) -> Any:
-            with translation.override(_language(self.scope)), timezone.override(_zone(self.scope)):
+            with translation.override(language), timezone.override(zone):
                 return function(*args)
 
         return run
 
+    # --- for the keeper ---
+
+    def ping_now(self) -> None:
+        self._put(_PING)
+
+    def look_again(self, at: float) -> None:
+        self._put(_LOOK, at)
+
+    def refuse(self, code: int) -> None:
+        """Close, whatever is being done or sent."""
+        self._refusal = code
+        if self._task is not None:
+            self._task.cancel()
+
     # --- its life ---
 
     async def connect(self) -> None:
-        if not await self._signed_in() or not await self.may_see():
+        if not self.user.is_authenticated or await in_thread(refusals, [self]):
             await self.close()  # before accept: the same refusal for a stranger and for a missing object
             return
         await self.accept()
         self._task = asyncio.create_task(self._serve())
+        keeper.add(self)
 
     async def disconnect(self, code: int) -> None:
+        keeper.discard(self)
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+
+    async def dispatch(self, message: dict[str, Any]) -> None:
+        """As Channels does, without the hop into a thread to tidy the connections that only `in_thread` uses."""
+        await getattr(self, get_handler_name(message))(message)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         try:
@@ -153,87 +219,53 @@ class LiveSocket(AsyncWebsocketConsumer):
         try:
             await self._pump()
         except asyncio.CancelledError:
-            raise
+            if self._refusal is None:
+                raise
+            await self.close(code=self._refusal)
+        except Left:
+            pass
         except Exception:
             log.exception("socket of user %s failed", self.user.pk)
             await self.close(code=1011)
+        finally:
+            hub.leave(self.feed)
 
     async def _pump(self) -> None:
-        self._ping_due = time.monotonic() + settings.SOCKET_PING
+        self.tune()
+        if hub.lost:
+            await self._ping()
+        self.asked_at = asyncio.get_running_loop().time() - OPENED
+        await self.look()
         while True:
-            topics = await self.topics() | {live.user_topic(self.user.pk)}
-            async with live.hub.subscribe(*topics) as feed:
-                self._feed = feed
-                if live.hub.lost:
-                    await self._ping(now=True)
-                self._check_due = time.monotonic() + settings.SOCKET_RECHECK
-                same = await self.look()
-                while same:
-                    news = await self._next(feed)
-                    refusal = await self._refusal(news)
-                    if refusal:
-                        await self.close(code=refusal)
-                        return
-                    await self._ping()
-                    same = await self._handle(news)
+            news = await self.feed.get()
+            self.asked_at = self.feed.told_at
+            await self._handle(news)
 
-    async def _next(self, feed: live.Feed) -> dict[str, live.Message]:
-        """The next news; empty when a ping or a check is due before any comes."""
-        wait = max(0.0, min(self._ping_due, self._check_due) - time.monotonic())
-        try:
-            return await asyncio.wait_for(feed.get(), wait)
-        except TimeoutError:
-            return {}
+    async def _handle(self, news: dict[str, Message]) -> None:
+        if news.pop(HUB, None) is not None or news.pop(_PING, None) is not None:
+            await self._ping()
+        looks = news.pop(_LOOK, None) is not None
+        missed = [topic for topic, message in news.items() if "gap" in message]
+        if looks and not news:
+            self.asked_at -= CONTENT
+        if looks or missed:
+            await self.look()
+        for topic in missed:
+            del news[topic]
+        if news:
+            await self.on_news(news)
 
-    async def _refusal(self, news: dict[str, live.Message]) -> int | None:
-        """The code to close with, when a check was due and failed."""
-        due = time.monotonic() >= self._check_due
-        if not due and live.user_topic(self.user.pk) not in news:
-            return None
-        if due:
-            self._check_due = time.monotonic() + settings.SOCKET_RECHECK
-            news["check"] = {}
-        sees = await self.may_see()
-        if not await self._signed_in():  # asked last: who is signed out sees nothing either
-            return SIGNED_OUT
-        return None if sees else GONE
+    async def _ping(self) -> None:
+        """The server's time, and whether it hears news at all."""
+        await self.say({"ping": time.time(), "live": not hub.lost})
 
-    async def _handle(self, news: dict[str, live.Message]) -> bool:
-        news.pop(live.user_topic(self.user.pk), None)
-        if news.pop(live.HUB, None) is not None:
-            await self._ping(now=True)
-        if not news:
-            return True
-        if "check" in news or any("gap" in message for message in news.values()):
-            return await self.look()
-        same = await self.on_news(news)
-        if set(news) != {CLIENT}:
-            await asyncio.sleep(NEWS_APART)
-        return same
-
-    async def _ping(self, *, now: bool = False) -> None:
-        """When one is due, or `now`: the server's time, and whether it hears news at all."""
-        if now or time.monotonic() >= self._ping_due:
-            self._ping_due = time.monotonic() + settings.SOCKET_PING
-            await self.say({"ping": time.time(), "live": not live.hub.lost})
-
-    async def _signed_in(self) -> bool:
-        if not self.user.is_authenticated:
-            return False
-        if (header := self.scope.get("token_authorization")) is not None:
-            return bool(await in_thread(user_for_authorization, header))
-        return bool(await in_thread(_session_holds, self.user.pk, self.scope["session"].session_key))
+    def _put(self, topic: str, at: float | None = None) -> None:
+        self.feed.put({topic: _NOTHING}, asyncio.get_running_loop().time() if at is None else at)
 
 
-def _session_holds(user_id: int, session_key: str | None) -> bool:
-    """Whether the session still exists, is this user's, and its user is active with the same password."""
-    from importlib import import_module
-
-    store = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
-    user = get_user_model().objects.filter(pk=user_id, is_active=True).first()
-    if user is None or not session_key:
-        return False
-    return constant_time_compare(store.get(HASH_SESSION_KEY, ""), user.get_session_auth_hash())
+def dumps(value: Any) -> str:
+    """JSON as it is sent to browsers."""
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _header(scope: Any, name: bytes) -> str:

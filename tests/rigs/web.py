@@ -31,7 +31,8 @@ class Web:
     def start(self) -> None:
         command = [
             sys.executable, "-m", "uvicorn", "portal.asgi:application", "--host", "127.0.0.1", "--port",
-            str(self.port), "--no-access-log", "--timeout-graceful-shutdown", "1", *self.options,
+            str(self.port), "--no-access-log", "--timeout-graceful-shutdown", "1", "--ws-per-message-deflate", "false",
+            *self.options,
         ]  # fmt: skip
         env = {
             **os.environ, "DATABASE_URL": _database_url(connection.settings_dict), "SOCKET_RECHECK": "2",
