@@ -22,7 +22,7 @@ from jobs.models import Job
 ROUNDS, LINES, LINE = 3, 5_000_000, 100
 SIZE = LINES * LINE
 RANGE = 4 << 20
-LOOK = 0.05  # seconds between two looks at how far the log can be read
+LOOK = 0.1  # seconds between two looks at how far the log can be read
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SCRIPT = "exec cat /workspace/lines"
 

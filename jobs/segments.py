@@ -11,11 +11,15 @@ from jobs import logstore
 from jobs.models import LogSegment, Run
 from portal import live
 
+FLOOD = 4  # so many times LOG_SEGMENT_BYTES make one segment when they are there at once: few files, few syncs
+
 log = logging.getLogger(__name__)
 
 
 class SegmentWriter:
-    """Collects bytes and makes a segment of every LOG_SEGMENT_BYTES. Offsets are those of one generation.
+    """Collects bytes and makes a segment of every LOG_SEGMENT_BYTES, or a larger one of a flood.
+
+    Offsets are those of one generation.
 
     Segments of a generation above `Run.log_generation` are nobody's to read until `complete` makes it the run's.
     """
@@ -34,6 +38,11 @@ class SegmentWriter:
     def room(self) -> int:
         """How many bytes the segment in the making still takes."""
         return int(settings.LOG_SEGMENT_BYTES) - len(self.pending)
+
+    @property
+    def flood_room(self) -> int:
+        """The same for a flood."""
+        return FLOOD * int(settings.LOG_SEGMENT_BYTES) - len(self.pending)
 
     def write(self, data: bytes) -> None:
         """Add any number of bytes, storing each segment that is full."""

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 EXPECTED = (DatabaseError, OSError)
 NEWS_PERIOD = 0.1  # seconds between two announcements of a run
 _RETRY = 1.0  # seconds after a failure
-_SEGMENTS_A_TURN = 8  # then other runs have theirs
+_SEGMENTS_A_TURN = 2  # then other runs have theirs
 _DROPPED_PERIOD = 5.0  # seconds between two notes of how much is not kept
 
 
@@ -97,11 +97,15 @@ class Shipment:
         return True
 
     def _fill(self) -> bool:
-        """Read until a segment is full. Returns whether it is."""
-        data = self.reader.read(self.out.room)
-        if data and not self.out.pending:
-            self._pending_since = time.monotonic()
-        self.out.pending += data
+        """Read until a segment is full, and on to that of a flood while there is more. Returns whether it is full."""
+        while self.out.flood_room > 0:
+            asked = self.out.room if self.out.room > 0 else min(self.out.flood_room, settings.LOG_SEGMENT_BYTES)
+            data = self.reader.read(asked)
+            if data and not self.out.pending:
+                self._pending_since = time.monotonic()
+            self.out.pending += data
+            if len(data) < asked:
+                break
         return self.out.room <= 0
 
     def _cut(self) -> None:
