@@ -8,6 +8,7 @@ from typing import Any
 
 import redis
 from django.conf import settings
+from django.db.models import Q
 
 from gpus.minutes import CONTAINER_METRICS, METRICS
 from gpus.models import GPU, ContainerMinute, GPUMinute
@@ -78,16 +79,24 @@ def _samples(texts: list[bytes], since: float) -> list[Sample]:
     return [sample for sample in samples if sample["at"] >= since]
 
 
-def minutes(uuid: str, start: datetime, end: datetime) -> list[dict[str, Any]]:
-    """A GPU's minute means in [start, end), oldest first; minutes without a reading are absent."""
-    rows = GPUMinute.objects.filter(gpu__uuid=uuid, minute__gte=start, minute__lt=end).order_by("minute")
-    return [dict(row) for row in rows.values("minute", *METRICS, "throttle")]
+def minutes(uuid: str, start: datetime, end: datetime, *, every: int = 1) -> list[dict[str, Any]]:
+    """A GPU's minute means in [start, end), oldest first; minutes without a reading are absent.
+
+    Of every `every` minutes (a divisor of 60) only one.
+    """
+    rows = GPUMinute.objects.filter(_inside(start, end, every), gpu__uuid=uuid).order_by("minute")
+    return list(rows.values("minute", *METRICS, "throttle"))
 
 
-def minutes_of_run(run: int, start: datetime, end: datetime) -> list[dict[str, Any]]:
-    """The minute means of a run's container in [start, end), oldest first; `minute` as in `minutes`."""
-    rows = ContainerMinute.objects.filter(run=run, minute__gte=start, minute__lt=end).order_by("minute")
-    return [dict(row) for row in rows.values("minute", *CONTAINER_METRICS)]
+def minutes_of_run(run: int, start: datetime, end: datetime, *, every: int = 1) -> list[dict[str, Any]]:
+    """The minute means of a run's container, as `minutes`."""
+    rows = ContainerMinute.objects.filter(_inside(start, end, every), run=run).order_by("minute")
+    return list(rows.values("minute", *CONTAINER_METRICS))
+
+
+def _inside(start: datetime, end: datetime, every: int) -> Q:
+    wanted = Q(minute__gte=start, minute__lt=end)
+    return wanted if every == 1 else wanted & Q(minute__minute__in=range(0, 60, every))
 
 
 def forget(before: datetime, most: int) -> int:

@@ -29,6 +29,7 @@ MOST_LOG_BYTES = 1 << 20  # in one range
 FILE_PIECE = 256 * 1024
 BINARY = "application/octet-stream"
 BIGGEST = 2**62
+MOST_SECONDS = 1e11  # since 1970: a time, and no nonsense
 AMENDABLE = ("gpus", "limit_seconds", "millicpus", "memory_mib")
 
 
@@ -60,9 +61,10 @@ def status_json(request: HttpRequest, pk: int) -> JsonResponse:
 @never_cache
 @login_required
 def charts_json(request: HttpRequest, pk: int) -> JsonResponse:
-    """The readings of a run's GPUs over its life, see `jobs.readings.job_charts`."""
+    """The readings of a run over its life, or of `?from=&to=`, see `jobs.readings.job_charts`."""
     job = get_job(request.user, pk)
-    return JsonResponse({"gpus": readings.job_charts(job, _run(request, job))})
+    since, until = (_moment(request, name) for name in ("from", "to"))
+    return JsonResponse(readings.job_charts(job, _run(request, job), since, until))
 
 
 @require_GET
@@ -232,6 +234,18 @@ def _run(request: HttpRequest, job: Job) -> Run | None:
     if run is None:
         raise Http404
     return run
+
+
+def _moment(request: HttpRequest, name: str) -> float | None:
+    """Seconds since 1970 of the query. Http404 for nonsense."""
+    text = request.GET.get(name, "")
+    try:
+        at = float(text[:24]) if text else None
+    except ValueError as error:
+        raise Http404 from error
+    if at is not None and not 0 <= at < MOST_SECONDS:
+        raise Http404
+    return at
 
 
 def _number(request: HttpRequest, name: str, default: int) -> int:
