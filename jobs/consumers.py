@@ -41,7 +41,7 @@ class ChangesSocket(LiveSocket):
 
 
 class JobSocket(LiveSocket):
-    """One job: its state on every change, its log by offset, its GPUs' readings."""
+    """One job: its state on every change, its log by offset, the readings of its GPUs and container."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -64,7 +64,7 @@ class JobSocket(LiveSocket):
 
     def topics(self) -> set[str]:
         run = self._state.get("run") or {}
-        nodes = {live.gpus_topic(run["node"])} if run and self._state.get("gpus_granted") else set()
+        nodes = {live.gpus_topic(run["node"])} if run and self._state.get("is_live") else set()
         return {live.job_topic(self.job_id), *nodes}
 
     async def look(self) -> None:
@@ -104,7 +104,7 @@ class JobSocket(LiveSocket):
         key = (self.job_id, uuids)
         if key not in reading.said:
             found = job_gpus(reading, uuids, self.job_id)
-            reading.said[key] = dumps({"gpus": found}) if found["gpus"] else ""
+            reading.said[key] = dumps({"gpus": found}) if found["gpus"] or found["containers"] else ""
         if reading.said[key]:
             await self.send_text(reading.said[key])
 

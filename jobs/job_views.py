@@ -53,7 +53,7 @@ def status_json(request: HttpRequest, pk: int) -> JsonResponse:
     """What the socket tells, for browsers without one; `gpus` are the job's last readings."""
     job = get_job(request.user, pk)
     said = status(job, request.user)
-    gpus = readings.job_gpus_now(job, job.current_run) if said["is_live"] and said["gpus_granted"] else None
+    gpus = readings.job_gpus_now(job, job.current_run) if said["is_live"] else None
     return JsonResponse({**said, "gpus_now": gpus})
 
 

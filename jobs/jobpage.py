@@ -20,7 +20,7 @@ def context(job: Job, reader: Any) -> dict[str, Any]:
     """Everything the page needs, in the reader's language."""
     run = current_run(job)
     said = status(job, reader)
-    now = job_gpus_now(job, run) if said["is_live"] and said["gpus_granted"] else None
+    now = job_gpus_now(job, run) if said["is_live"] else None
     return {
         "job": job, "run": run, "said": said, "events": events(job), "runs": runs(job),
         "times": {"elapsed": elapsed_share(run)}, "command": command(job), "secrets": sorted(job.secrets_encrypted),
