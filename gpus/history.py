@@ -36,12 +36,18 @@ def run_key(run: int) -> str:
 
 def latest(node_name: str) -> dict[str, Any]:
     """The node's last readings as in docs/architecture.md; empty when there are none of the last minute."""
+    return latest_of([node_name])[node_name]
+
+
+def latest_of(node_names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """`latest` of several nodes in one exchange."""
+    names = list(node_names)
     try:
         with live.briefly() as connection:
-            text = connection.get(host_key(node_name))
+            texts = connection.mget([host_key(name) for name in names]) if names else []
     except redis.RedisError:
-        return {}
-    return dict(json.loads(text)) if text else {}
+        texts = [None] * len(names)
+    return {name: dict(json.loads(text)) if text else {} for name, text in zip(names, texts, strict=True)}
 
 
 def recent(uuid: str, seconds: int) -> list[Sample]:

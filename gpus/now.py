@@ -27,8 +27,9 @@ def nodes_now(reader: Any) -> list[dict[str, Any]]:
     now = timezone.now()
     full = bool(getattr(reader, "is_staff", False))
     held = {gpu: _held(found) for gpu, found in holders(reader).items()}
-    nodes = Node.objects.prefetch_related("gpus").order_by("name")
-    return [_node(node, history.latest(node.name), held, now, full) for node in nodes]
+    nodes = list(Node.objects.prefetch_related("gpus").order_by("name"))
+    read = history.latest_of(node.name for node in nodes)
+    return [_node(node, read[node.name], held, now, full) for node in nodes]
 
 
 def _held(found: list[Holder]) -> dict[str, Any]:
