@@ -13,7 +13,7 @@ test: ## Set up what is missing and run every test, on real parts; as root
 lint: ## Check style, types, import directions, templates, migrations, translations and the deployment settings
 	@scripts/lint
 
-bench: ## Measure against the reference in the same run: NAME=launch, throughput, policy, eta or openb (OPENB=folder)
+bench: ## Measure against the reference in the same run: NAME=launch, throughput, pages, policy, eta or openb (OPENB=folder)
 	@test -n "$(NAME)" || { echo "Say which: make bench NAME=launch, or one of: $$(ls bench/*.py | sed 's|bench/||; s|\.py||' | grep -v '^_' | xargs)" >&2; exit 2; }
 	@scripts/bootstrap --tests >&2
 	@.venv/bin/python -m bench.$(NAME)

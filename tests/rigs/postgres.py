@@ -25,9 +25,11 @@ def _program(name: str) -> str:
 class Postgres:
     """One cluster with the superuser `dockyard` and the database `dockyard`. Durability is off: it is for tests."""
 
-    def __init__(self, *, port: int = 0) -> None:
+    def __init__(self, *, port: int = 0, root: Path | None = None) -> None:
+        """`root`: a folder that is used again where there is one; made anew without."""
         self.port = port or free_port()
-        self.root = Path(tempfile.mkdtemp(prefix="dky-pg-"))
+        self.root = root or Path(tempfile.mkdtemp(prefix="dky-pg-"))
+        self.root.mkdir(parents=True, exist_ok=True)
         self.data = self.root / "data"
         self.log = self.root / "postgres.log"
         self.url = f"postgres://dockyard@127.0.0.1:{self.port}/dockyard"

@@ -1,0 +1,175 @@
+"""One database's part of the pages' benchmark: fill it, start the web process on it, ask for each page, print JSON.
+
+A program of its own, for Django's settings hold for one database. Arguments: jobs, events, requests a page.
+"""
+
+import os
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+
+import django
+
+django.setup()
+
+import contextlib
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import cycle, islice
+from typing import Any
+
+import httpx
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from bench import _pages_data as data
+from bench._report import say
+from gpus.models import Node
+from gpus.record import Recorder
+from jobs import claims
+from jobs.access import visible_jobs
+from jobs.models import Job, JobEvent
+from portal.models import User
+from tests.rigs.redis import running_redis
+from tests.rigs.stack import Stack
+
+# What the tests shorten, as the product has it.
+AS_SHIPPED = {"ORDER_REREAD": "1", "PAST_REREAD": "30", "REDIS_REST": "4"}
+WARM = 10  # requests a page that are not counted
+PROBES = ("resnet", "sweep-unet-lr7", "99173", "user-17", "bert/eval", "zqxj", "lr3e-4-9", "llama")
+Pages = dict[str, list[str]]
+
+
+def pages_of(user: User) -> Pages:
+    """Page → the addresses that are asked for in turn."""
+    seen = visible_jobs(user)
+    newest = list(seen.order_by("-id").values_list("pk", flat=True)[:1])[0]
+    ended = [f"/jobs/{pk}/" for pk in seen.filter(state="SUCCEEDED").order_by("-id").values_list("pk", flat=True)[:40]]
+    others = [f"/jobs/{pk}/" for state in ("RUNNING", "QUEUED")
+              for pk in seen.filter(state=state).values_list("pk", flat=True)[:40]]  # fmt: skip
+    deep = [f"after=[{newest * part // 10}]" for part in range(1, 10)]
+    return {
+        "dashboard": ["/"],
+        "list": ["/jobs/", "/jobs/?whose=all", *(f"/jobs/?whose=all&{at}" for at in deep)],
+        "filtered list": [
+            "/jobs/?whose=all&state=failed", "/jobs/?state=failed&state=cancelled", "/jobs/?whose=all&state=waiting",
+            "/jobs/?whose=all&state=active", "/jobs/?whose=1&state=succeeded", "/jobs/?whose=all&sort=name",
+            "/jobs/?whose=all&sort=gpus", "/jobs/?sort=name", "/jobs/?whose=all&state=failed&sort=gpus",
+            *(f"/jobs/?whose=all&state=failed&{at}" for at in deep),
+        ],
+        "search": [f"/jobs/?q={text}" for text in PROBES],
+        "job": [*ended, *others],
+        "queue": ["/queue/", "/queue/?after=500"],
+        "GPUs": ["/gpus/"],
+        "history": [
+            "/history/", "/history/?whose=all", "/history/?whose=all&state=failed", "/history/?whose=all&reason=TIME_LIMIT",
+            "/history/?whose=all&since=2026-06-01&until=2026-06-30", "/history/?q=moe-lr2",
+        ],
+        "fair share": ["/fairshare/"],
+    }  # fmt: skip
+
+
+@contextlib.contextmanager
+def hosts_alive() -> Iterator[None]:
+    """All hosts read their GPUs once a second and are heard of, and something happens to a job each second."""
+    ended = threading.Event()
+
+    def live() -> None:
+        recorders = {name: Recorder(name) for name in data.host_names()}
+        held = {name: claims.of_node(name) for name in recorders}
+        job = Job.objects.latest("pk").pk
+        while not ended.wait(1):
+            for name, recorder in recorders.items():
+                recorder.record(data.reading(name, held[name]))
+            Node.objects.update(last_seen=django.utils.timezone.now())
+            JobEvent.objects.create(job_id=job, kind="WARNED", params={"code": "GPU_LOST"})
+        connection.close()
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def measure(url: str, user: User, requests: int) -> dict[str, dict[str, Any]]:
+    """Each page's p50 and p95 in milliseconds over HTTP, and the most queries that it makes."""
+    client = Client()
+    client.force_login(user)
+    cookie = client.cookies[settings.SESSION_COOKIE_NAME].value
+    found = {}
+    with httpx.Client(base_url=url, cookies={settings.SESSION_COOKIE_NAME: cookie}, timeout=60) as http:
+        for page, addresses in pages_of(user).items():
+            took = _times(http, addresses, requests)
+            queries, slowest = _queries(client, addresses)
+            found[page] = {"p50_ms": _percent(took, 50), "p95_ms": _percent(took, 95), "queries": queries}
+            say(f"  {user.username:7} {page:14} {found[page]}  {slowest}")
+    return found
+
+
+def _times(http: httpx.Client, addresses: list[str], requests: int) -> list[float]:
+    found = []
+    for number, address in enumerate(islice(cycle(addresses), WARM + requests)):
+        begun = time.perf_counter()
+        answer = http.get(address)
+        took = (time.perf_counter() - begun) * 1000
+        if answer.status_code != 200:
+            raise RuntimeError(f"{address}: {answer.status_code}")
+        if number >= WARM:
+            found.append(took)
+    return found
+
+
+def _queries(client: Client, addresses: list[str]) -> tuple[int, str]:
+    """The most that one of the addresses makes, and the slowest of all of them, for who mends it."""
+    counts, slowest = [], (0.0, "")
+    for address in addresses:
+        with CaptureQueriesContext(connection) as captured:
+            client.get(address, headers={"host": "127.0.0.1"})
+        counts.append(len(captured))
+        slowest = max(
+            [slowest, *((float(q["time"]) * 1000, f"{address} {q['sql']}") for q in captured.captured_queries)]
+        )
+    return max(counts), f"{slowest[0]:.0f} ms: {slowest[1][: int(os.environ.get('PAGES_SQL', '0'))]}"
+
+
+def _percent(took: list[float], percent: int) -> float:
+    return round(sorted(took)[max(len(took) * percent // 100 - 1, 0)], 1)
+
+
+def main(jobs: int, events: int, requests: int) -> None:
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    size = data.Size(jobs, events)
+    port = int(settings.REDIS_URL.rpartition(":")[2].partition("/")[0])
+    with running_redis(port=port):
+        call_command("migrate", interactive=False, verbosity=0)
+        if not data.is_filled(size):
+            begun = time.monotonic()
+            call_command("flush", interactive=False, verbosity=0)  # what an interrupted filling has left
+            data.fill(size)
+            say(
+                f"{connection.vendor}: {jobs} jobs and {JobEvent.objects.count()} events in {time.monotonic() - begun:.0f} s"
+            )
+        data.alive()
+        stack = Stack("unix:///nowhere.sock", periods=AS_SHIPPED)
+        try:
+            stack.prepare()
+            stack.start("web")
+            with hosts_alive():
+                stack.wait_ready("web")
+                people = [User.objects.get(username=name) for name in ("user-8", "admin")]
+                print(json.dumps({user.username: measure(stack.url, user, requests) for user in people}))
+        finally:
+            stack.close()
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
