@@ -177,6 +177,8 @@ try:
     LOG_DAYS = _count("LOG_DAYS", 0)  # logs of jobs that ended longer ago are deleted; 0: none ever
     GPU_HISTORY_DAYS = _count("GPU_HISTORY_DAYS", 400)  # of the minutes that charts are drawn from; 0: for ever
     LOG_SEGMENT_PERIOD = _seconds("LOG_SEGMENT_PERIOD", 30)
+    PROGRESS_PERIOD = _seconds("PROGRESS_PERIOD", 1)  # between two writes of how far a run says that it is
+    METRICS_PERIOD = _seconds("METRICS_PERIOD", 5)  # between two writes of the numbers that it prints of itself
 
     # --- Django ---
     DEBUG: bool = _read["DEBUG"]

@@ -1,6 +1,6 @@
 """The tables, by what they are about: rules that admins set, the work itself, and what is kept about it."""
 
-from jobs.models.records import Estimate, LogSegment, UsageDay, WhatIf
+from jobs.models.records import Estimate, LogSegment, RunMetrics, UsageDay, WhatIf
 from jobs.models.rules import Cluster, Membership, Mount, Priority, Quota, RegistryLogin, Team
 from jobs.models.work import Allocation, AllocationSlot, CommandKind, Job, JobEvent, Run
 
@@ -19,6 +19,7 @@ __all__ = [
     "Quota",
     "RegistryLogin",
     "Run",
+    "RunMetrics",
     "Team",
     "UsageDay",
     "WhatIf",

@@ -17,6 +17,9 @@ class LogSegment(models.Model):
     offset = models.PositiveBigIntegerField()
     length = models.PositiveIntegerField()
     name = models.CharField(max_length=200)  # in STORAGES["logs"]
+    lines = models.PositiveIntegerField(null=True)  # newlines in it; None: not counted yet
+    marks = models.BinaryField(null=True)  # see jobs.logmarks; None: nothing was recorded
+    packed = models.JSONField(null=True)  # the sizes of its gzip members, see jobs.pack; None: its file is raw
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -27,6 +30,20 @@ class LogSegment(models.Model):
 
     def __str__(self) -> str:
         return f"[{self.offset}, {self.offset + self.length}) of run {self.run_id}"
+
+
+class RunMetrics(models.Model):
+    """The numbers that a run's program printed of itself, thinned out: see jobs.metrics."""
+
+    run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="metrics")
+    series = models.JSONField(default=list)  # [{name, points: [[seconds since 1970, step|null, value], …]}]
+
+    class Meta:
+        verbose_name = _("metrics of a run")
+        verbose_name_plural = _("metrics of runs")
+
+    def __str__(self) -> str:
+        return f"metrics of run {self.run_id}"
 
 
 class Estimate(models.Model):

@@ -174,6 +174,8 @@ class Run(models.Model):
     deadline = models.DateTimeField(null=True)  # started_at + limit
 
     progress = models.JSONField(default=dict)  # while STARTING: {code: pull|create|…, …numbers}
+    # how far its program says that it is: {fraction, label, done, total, left: seconds|null, at}, see jobs.progress
+    output_progress = models.JSONField(null=True)
     engine_id = models.CharField(max_length=128, blank=True)
     container_id = models.CharField(_("container ID"), max_length=64, blank=True)
     uid = models.PositiveIntegerField(null=True)
