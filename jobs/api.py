@@ -1,6 +1,5 @@
 """Jobs over HTTP for programs: the same getters, verbs, checks and words as the pages."""
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -9,25 +8,18 @@ from uuid import uuid4
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
-from ninja import Field, Query, Router, Status
+from ninja import Query, Router, Status
 
 from jobs import control, job_views, logstore, wording, workspace
 from jobs.access import can_control, denial, get_job, visible_jobs
-from jobs.amend import amend
 from jobs.api_request import (
-    MOST_CPUS,
-    MOST_GIB,
-    MOST_GPUS,
-    Duration,
     JobIn,
     problem_errors,
     read_request,
     refusal_errors,
-    seconds_of,
 )
-from jobs.api_schemas import Changed, Event, ExtensionOut, JobList, JobOut, PreviewOut, QueueOut, Why
+from jobs.api_schemas import Changed, Event, JobList, JobOut, PreviewOut, QueueOut, Why
 from jobs.board import Entry, board, in_full, places
-from jobs.extend import Extension, extend
 from jobs.formhelp import levels_of
 from jobs.models import Job, Priority, Run
 from jobs.paging import Filters, narrow
@@ -35,13 +27,12 @@ from jobs.policy import Expected
 from jobs.policy.explain import NEVER, is_final
 from jobs.preview import preview
 from jobs.quotas import Usage
-from jobs.rebind import rebind
 from jobs.states import ENDED, LIVE, WAITING, JobState
-from jobs.status import ahead, expected, iso, status, summary, trust
+from jobs.status import ahead, expected, iso, loans, status, summary, trust, ways
 from jobs.submit import Refused as SubmitRefused
 from jobs.submit import check, submit
 from jobs.wording.states import latest_run
-from portal.apikit import MAY_READ, MAY_WRITE, Errors, Refused, Strict, Whole, caller, refuse
+from portal.apikit import MAY_READ, MAY_WRITE, Errors, Refused, caller, refuse
 
 router = Router(tags=["jobs"])
 MOST_LOG_BYTES = 4 << 20  # in one answer
@@ -49,7 +40,8 @@ BIGGEST = 2**63 - 1
 STATE_GROUPS = {"ACTIVE": WAITING | LIVE, "WAITING": WAITING, "LIVE": LIVE, "ENDED": ENDED}
 
 
-def _refused(error: SubmitRefused, user: Any) -> Refused:
+def refused(error: SubmitRefused, user: Any) -> Refused:
+    """The answer that says everything that is wrong."""
     return Refused(problem_errors(error.problems) + refusal_errors(error.refusals, user.username))
 
 
@@ -63,7 +55,7 @@ def submit_job(request: HttpRequest, body: JobIn) -> Status[dict[str, Any]]:
     try:
         job = submit(asked, owner=request.user, team=team, submission=body.submission or uuid4())
     except SubmitRefused as error:
-        raise _refused(error, request.user) from error
+        raise refused(error, request.user) from error
     return Status(201, status(job, request.user))
 
 
@@ -75,7 +67,7 @@ def preview_job(request: HttpRequest, body: JobIn) -> dict[str, Any]:
         check(asked, owner=request.user, team=team)
     except SubmitRefused as error:
         if any(problem.code not in NEVER for problem in error.problems):
-            raise _refused(error, request.user) from error
+            raise refused(error, request.user) from error
     seen = preview(asked, owner=request.user, team=team)
     name = request.user.username
     refusals = [_reason(r.as_dict(), sentence) for r, sentence in wording.told(seen.refusals, reader=name)]
@@ -127,9 +119,11 @@ def _page(jobs: QuerySet[Job], before: int | None, size: int, user: Any) -> dict
     """The jobs below the key `before`; one more is read to know whether there are further ones."""
     rows = list(in_full(jobs if before is None else jobs.filter(pk__lt=before))[: size + 1])
     found, (place_of, _length) = rows[:size], places(job.pk for job in rows)
+    lent = loans([(job, latest_run(job)) for job in found])
     return {
         "jobs": [
-            {**summary(job, latest_run(job), user), "position": place_of.get(job.pk), "expected": expected(job)}
+            {**summary(job, latest_run(job), user), "position": place_of.get(job.pk), "expected": expected(job),
+             "loan": lent.get(job.pk, "")}
             for job in found
         ],
         "next": found[-1].pk if len(rows) > size else None,
@@ -173,7 +167,7 @@ def why(request: HttpRequest, job_id: int) -> dict[str, Any]:
         "position": place_of.get(job.pk), "queue_length": length, "ahead": ahead(job),
         "expected": expected(job),
         "end_reason": job.end_reason if ended else "", "exit_code": job.exit_code,
-        "suggestion": advice.text if advice else "",
+        "suggestion": advice.text if advice else "", **ways(job, request.user),
         "details": run.engine_message if run and ended else "",
     }  # fmt: skip
 
@@ -194,7 +188,7 @@ def events(request: HttpRequest, job_id: int) -> dict[str, list[dict[str, Any]]]
 # --- act ---
 
 
-def _controlled(request: HttpRequest, job_id: int, may: Callable[[Any, Job], bool] = can_control) -> Job:
+def controlled(request: HttpRequest, job_id: int, may: Callable[[Any, Job], bool] = can_control) -> Job:
     """The job, for one who may act on it. Raises Refused, or Http404 for strangers."""
     job = get_job(request.user, job_id)
     if not may(request.user, job):
@@ -207,11 +201,11 @@ def act(
     may: Callable[[Any, Job], bool] = can_control,
 ) -> dict[str, Any]:  # fmt: skip
     """Do it, and tell whether anything changed. Raises Refused, or Http404 for strangers."""
-    job = _controlled(request, job_id, may)
+    job = controlled(request, job_id, may)
     try:
         changed = verb(job, request.user)
     except SubmitRefused as error:
-        raise _refused(error, request.user) from error
+        raise refused(error, request.user) from error
     return {"changed": changed, "job": status(get_job(request.user, job_id), request.user)}
 
 
@@ -231,62 +225,6 @@ def hold(request: HttpRequest, job_id: int) -> dict[str, Any]:
 def release(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Lift one's own hold."""
     return act(request, job_id, control.release)
-
-
-class MoveIn(Strict):
-    gpus: Whole | None = Field(None, ge=1, le=MOST_GPUS, description="Of an elastic job: how many it is to go on with")
-
-
-@router.post("/jobs/{int:job_id}/move", auth=MAY_WRITE, response={200: Changed, 403: Errors, 404: Errors, 422: Errors})
-def move(request: HttpRequest, job_id: int, body: MoveIn | None = None) -> dict[str, Any]:
-    """Stop a running job and start it again at once on other GPUs, or with another number of them."""
-    gpus = body.gpus if body else None
-    return act(request, job_id, lambda job, user: rebind(job, user, gpus=gpus))
-
-
-class AmendIn(Strict):
-    gpus: Whole | None = Field(None, ge=1, le=MOST_GPUS)
-    cpus: float | None = Field(None, gt=0, le=MOST_CPUS)
-    memory_gib: float | None = Field(None, gt=0, le=MOST_GIB)
-    limit: Duration | None = Field(None, description="A number of seconds, or text such as 2h")
-
-
-@router.post("/jobs/{int:job_id}/amend", auth=MAY_WRITE, response={200: Changed, 403: Errors, 404: Errors, 422: Errors})
-def amend_job(request: HttpRequest, job_id: int, body: AmendIn | None = None) -> dict[str, Any]:
-    """Lower what a waiting job asks for; it keeps its place."""
-    asked = body or AmendIn.model_validate({})
-    limit = None if asked.limit is None else seconds_of(asked.limit, "limit")
-    less: dict[str, int | None] = {
-        "gpus": asked.gpus, "limit_seconds": limit,
-        "millicpus": None if asked.cpus is None else round(asked.cpus * 1000),
-        "memory_mib": None if asked.memory_gib is None else math.ceil(asked.memory_gib * 1024),
-    }  # fmt: skip
-    return act(request, job_id, lambda job, user: amend(job, user, **less))
-
-
-class ExtendIn(Strict):
-    extension: Duration = Field("1h", description="How much more time: a number of seconds, or text such as 2h")
-
-
-@router.post(
-    "/jobs/{int:job_id}/extend", auth=MAY_WRITE, response={200: ExtensionOut, 403: Errors, 404: Errors, 422: Errors}
-)
-def extend_job(request: HttpRequest, job_id: int, body: ExtendIn | None = None) -> dict[str, Any]:
-    """Give a running job more time: at once where that delays nobody, or admins allow it; else says whom it delays."""
-    job, asked = _controlled(request, job_id), body or ExtendIn.model_validate({})
-    try:
-        found = extend(job, request.user, seconds_of(asked.extension, "extension"))
-    except SubmitRefused as error:
-        raise _refused(error, request.user) from error
-    return {
-        "granted": found.granted, "message": _extension(found), "deadline": iso(found.until),
-        "delayed": [{"id": pk, "seconds": late} for pk, late in found.delayed.items()],
-        "job": status(get_job(request.user, job_id), request.user),
-    }  # fmt: skip
-
-
-def _extension(found: Extension) -> str:
-    return wording.extension(granted=found.granted, until=found.until, delayed=found.delayed)
 
 
 # --- what it printed and left ---

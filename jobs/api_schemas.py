@@ -86,6 +86,8 @@ class JobRow(Schema):
     exit_code: int | None
     end: EndOut | None
     run: RunOut | None = Field(description="The last attempt")
+    put_back: str = Field(description="Why it waits although it ran already; else empty")
+    loan: str = Field(description="That its GPUs are borrowed, and when they can be taken back; else empty")
 
 
 class ListedJob(JobRow):
@@ -97,8 +99,7 @@ class JobOut(JobRow):
     """The same answer as the job's page and its socket have."""
 
     ways: list[dict[str, Any]] = Field(description="What may change: text, changes to post to amend, a question")
-    put_back: str = Field(description="Why it waits although it ran already; else empty")
-    loan: str = Field(description="That its GPUs are borrowed, and when they can be taken back; else empty")
+    ways_of: str = Field(description="Who may change it, where something would help but the reader may not; else empty")
     actions: dict[str, bool] = Field(description="What the reader may do to it now")
     gpus_granted: list[dict[str, Any]]
     warnings: list[str]
@@ -149,6 +150,8 @@ class Why(Schema):
     end_reason: str
     exit_code: int | None
     suggestion: str
+    ways: list[dict[str, Any]] = Field(description="What may change: text, changes to post to amend, a question")
+    ways_of: str = Field(description="Who may change it, where something would help but the reader may not; else empty")
     details: str = Field(description="The engine's own words")
 
 

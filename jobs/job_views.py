@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET, require_POST
 from jobs import control, jobpage, logstore, readings, secretbox, units, wording, workspace
 from jobs import extend as extending
 from jobs.access import can_control, denial, get_job
+from jobs.amend import SIZES
 from jobs.amend import amend as lower
 from jobs.models import Job, Run
 from jobs.rebind import rebind
@@ -30,7 +31,6 @@ FILE_PIECE = 256 * 1024
 BINARY = "application/octet-stream"
 BIGGEST = 2**62
 MOST_SECONDS = 1e11  # since 1970: a time, and no nonsense
-AMENDABLE = ("gpus", "limit_seconds", "millicpus", "memory_mib")
 
 
 @require_GET
@@ -151,10 +151,15 @@ def extend(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @login_required
 def amend(request: HttpRequest, pk: int) -> HttpResponse:
-    """Less than it asked for, while it waits."""
+    """Less than it asked for, or other GPUs, while it waits. Labels are parted by blanks."""
 
     def verb(job: Job, user: Any) -> bool:
-        return lower(job, user, **{name: asked(request, name) for name in AMENDABLE})
+        sizes = {name: asked(request, name) for name in SIZES}
+        labels = request.POST.get("node_labels")
+        return lower(
+            job, user, **sizes, gpu_model=request.POST.get("gpu_model"),
+            node_labels=None if labels is None else labels.split(),
+        )  # fmt: skip
 
     return act(request, pk, verb, _("Nothing changed: it asks for that already, or it no longer waits."))
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from django.utils import timezone
 
 from jobs import board, borrowing, estimates, logstore, wording
-from jobs.access import can_control, can_pin
+from jobs.access import can_control, can_pin, denial
 from jobs.amend import lowered, submitted_with
 from jobs.looks import cannot_start, state_look
 from jobs.models import AllocationSlot, Job, Run
@@ -29,10 +30,10 @@ def status(job: Job, reader: Any) -> dict[str, Any]:
     run = current_run(job)
     said = summary(job, run, reader)
     said |= {
-        "actions": actions(job, reader, run), "ways": _ways(job, reader), "put_back": wording.put_back(job, run),
+        "actions": actions(job, reader, run), **ways(job, reader),
         "gpus_granted": granted_gpus(run),
         "warnings": [wording.warning(found) for found in _warnings(run)] if run and job.state in LIVE else [],
-        "expected": expected(job), "loan": _loan(job, run),
+        "expected": expected(job), "loan": loans([(job, run)]).get(job.pk, ""),
     }  # fmt: skip
     steady = {name: value for name, value in said.items() if name not in VOLATILE}
     version = hashlib.sha256(json.dumps(steady, sort_keys=True).encode()).hexdigest()[:12]
@@ -45,7 +46,7 @@ def status(job: Job, reader: Any) -> dict[str, Any]:
 def summary(job: Job, run: Run | None, reader: Any) -> dict[str, Any]:
     """The part of `status` that lists show: no query of its own where `run` comes with its node."""
     said = {**_what(job), **_now(job, run, reader), **_times(job, run), **_end(job, run)}
-    return said | {"run": run and _run(run)}
+    return said | {"run": run and _run(run), "put_back": wording.put_back(job, run)}
 
 
 def current_run(job: Job) -> Run | None:
@@ -123,21 +124,23 @@ def _end(job: Job, run: Run | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _ways(job: Job, reader: Any) -> list[dict[str, Any]]:
+def ways(job: Job, reader: Any) -> dict[str, Any]:
     """What the reader may change of a waiting job: so that it starts now, or back to what it was submitted with.
 
-    Each with `text`, the `changes` to post, and the `question` to ask first; empty: none.
+    Each of `ways` with `text`, the `changes` to post, and the `question` to ask first; `ways_of` says who may change
+    it where something would help, but the reader may not.
     """
-    if job.state not in WAITING or not can_control(reader, job):
-        return []
-    first = submitted_with(job)
-    return [*wording.ways(job, first), *wording.ways_back(lowered(job, first))]
+    helps = wording.ways(job) if job.state in WAITING else []
+    if not can_control(reader, job):
+        return {"ways": [], "ways_of": denial(can_control) if helps else ""}
+    back = wording.ways_back(lowered(job, submitted_with(job))) if job.state in WAITING else []
+    return {"ways": [*helps, *back], "ways_of": ""}
 
 
-def _loan(job: Job, run: Run | None) -> str:
-    """That a live job's GPUs are borrowed, and when they can be taken back; empty where they are not."""
-    found = borrowing.of_run(run) if run is not None and job.state in LIVE - {JobState.STOPPING} else None
-    return wording.loan(**asdict(found)) if found else ""
+def loans(runs: Iterable[tuple[Job, Run | None]]) -> dict[int, str]:
+    """By job: that a live one's GPUs are borrowed, and when they can be taken back. Those that are not are left out."""
+    lent_to = {run.pk: job.pk for job, run in runs if run is not None and job.state in LIVE - {JobState.STOPPING}}
+    return {lent_to[run]: wording.loan(**asdict(found)) for run, found in borrowing.of_runs(lent_to).items()}
 
 
 def actions(job: Job, reader: Any, run: Run | None = None) -> dict[str, bool]:

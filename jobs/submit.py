@@ -102,13 +102,16 @@ def _hardware(
     request: JobRequest, wrong: set[str], hosts: Iterable[Node], *, owner: Any, team: Team | None
 ) -> list[Problem]:  # fmt: skip
     """What no host could ever give it. A job that was taken in waits, should the hosts shrink later."""
-    ledgers = [Ledger(node) for node in hosts]
-    if not ledgers:
-        return []
     if wrong & {"gpus", "least_gpus", "gpu_profile"}:  # how many GPUs, and of what kind, is not known then
         wrong = wrong | _OF_GPUS
     sure = replace(request, **{name: nothing for name, nothing in _NOTHING.items() if name in wrong})
-    reasons = impossible(snapshot.waiting(build(sure, owner=owner, team=team)), ledgers)
+    return beyond_hosts(build(sure, owner=owner, team=team), hosts)
+
+
+def beyond_hosts(job: Job, hosts: Iterable[Node]) -> list[Problem]:
+    """What none of the hosts could ever give the job; nothing where there are none."""
+    ledgers = [Ledger(node) for node in hosts]
+    reasons = impossible(snapshot.waiting(job), ledgers) if ledgers else []
     return [Problem(field=_FIELDS.get(r["code"], "gpus"), code=r["code"], params=r) for r in reasons]
 
 

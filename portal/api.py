@@ -176,6 +176,7 @@ def _printable(text: str) -> str:
 api.add_router("", people)
 api.add_router("", "gpus.api.router")
 api.add_router("", "jobs.api.router")
+api.add_router("", "jobs.api_change.router")
 api.add_router("", "jobs.api_queue.router")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from jobs import dispatch
 from jobs.models import Job, Run
 from portal.models import User
 from tests import factories
@@ -88,3 +89,24 @@ def test_who_may_not_is_told_who_may(api: Client, alice: User, bob: User) -> Non
         assert (status, said["errors"][0]["message"]) == (403, sentence), path
     page = api.post(f"/jobs/{own.pk}/pin/", follow=True).content.decode()
     assert "Only an administrator may do this." in page
+
+
+def test_another_model_and_fewer_labels(api: Client, alice: User) -> None:
+    factories.make_node("alpha", gpus=1, labels={"disk": "nvme"})
+    waits = factories.make_job(alice, gpu_model="NVIDIA H100", node_labels=["disk=nvme", "net=ib"])
+    status, said = post(api, f"/{waits.pk}/amend", {"gpu_model": "", "node_labels": ["disk=nvme"]})
+    assert (status, said["job"]["gpu_model"], said["job"]["node_labels"]) == (200, "", ["disk=nvme"])
+    status, said = post(api, f"/{waits.pk}/amend", {"gpu_model": "NVIDIA B200"})
+    assert (status, said["errors"][0]["code"]) == (422, "NO_GPU_MODEL")
+
+
+def test_why_tells_what_to_post_so_that_it_starts_now_and_lists_tell_of_borrowed_gpus(api: Client, alice: User) -> None:
+    factories.make_team("theory", guaranteed_gpus=2)
+    run = factories.make_run(factories.make_job(alice), factories.make_node("alpha", gpus=2))
+    waits = factories.make_job(alice, gpus=2)
+    dispatch.run_pass()
+    said = api.get(f"/api/jobs/{waits.pk}/why").json()
+    assert ([way["changes"] for way in said["ways"]], said["ways_of"]) == ([{"gpus": 1}], "")
+    lent = {job["id"]: job["loan"] for job in api.get("/api/jobs").json()["jobs"]}
+    assert lent[run.job_id].startswith("Its GPUs are borrowed: team")
+    assert lent[waits.pk] == ""

@@ -1,5 +1,7 @@
 """A running job is given more time, and a waiting one asks for less than it was submitted with."""
 
+from typing import Any
+
 import pytest
 from django.test import Client
 
@@ -83,7 +85,7 @@ def test_a_waiting_job_asks_for_less_and_keeps_its_place(alice: User) -> None:
     job = factories.make_job(alice, gpus=2)
     dispatch.run_pass()
     job.refresh_from_db()
-    [way] = wording.ways(job, submitted_with(job))
+    [way] = wording.ways(job)
     question = "Start now with 1 GPU in place of 2 GPUs? Once it runs, this cannot be taken back."
     assert way == {"text": "Run now with 1 GPU", "changes": {"gpus": 1}, "question": question}
     assert amend(job, alice, **way["changes"])
@@ -137,17 +139,12 @@ def test_what_was_given_up_can_be_asked_for_again_but_no_more(alice: User, clien
     assert last == "Asks for more again: 4 GPUs, 4 GiB of memory, a time limit of 30 min, by alice"
 
 
-@pytest.mark.parametrize(("seconds", "offered"), [(600, True), (599, False)])
-def test_no_limit_is_offered_that_leaves_less_than_a_third_of_the_time(
-    seconds: int, offered: bool, alice: User
-) -> None:
+def test_a_shorter_limit_is_asked_about_with_both(alice: User) -> None:
     job = factories.make_job(alice, limit_seconds=1800)
-    job.wait_reasons = [{"code": "FITS_WITHIN", "seconds": seconds}]
-    found = wording.ways(job, submitted_with(job))
-    assert bool(found) is offered
-    if found:
-        asked = "Start now with a time limit of 10 min in place of a time limit of 30 min?"
-        assert found[0]["question"] == f"{asked} The job is stopped once that is over."
+    job.wait_reasons = [{"code": "FITS_WITHIN", "seconds": 600}]
+    [way] = wording.ways(job)
+    asked = "Start now with a time limit of 10 min in place of a time limit of 30 min?"
+    assert way["question"] == f"{asked} The job is stopped once that is over."
 
 
 def test_a_job_of_one_gpu_that_is_asked_for_more_is_told_what_can_be_done(alice: User) -> None:
@@ -181,3 +178,67 @@ def test_the_page_has_the_buttons_that_help_and_they_do_it(alice: User, client: 
     assert "is no duration" in said
     said = client.post(f"/jobs/{run.job_id}/extend/", {"extension": "2h"}, follow=True).content.decode()
     assert "It may run until" in said or "would delay" in said
+
+
+def other_hosts(alice: User) -> Job:
+    """A job that waits for an A100 on a host with a fast disk, while an L4 is free on one without."""
+    run_of(alice, factories.make_node("alpha", gpus=1, labels={"disk": "nvme", "net": "ib"}))
+    beta = factories.make_node("beta", gpus=1, labels={"net": "ib"})
+    beta.gpus.update(model="NVIDIA L4")
+    labels = ["disk=nvme", "net=ib"]
+    return factories.make_job(alice, gpu_model="NVIDIA A100-SXM4-40GB", node_labels=labels)
+
+
+def test_a_button_takes_another_model_or_drops_a_label(alice: User, client: Client) -> None:
+    job = other_hosts(alice)
+    Job.objects.filter(pk=job.pk).update(node_labels=["net=ib"])
+    dispatch.run_pass()
+    client.force_login(alice)
+    page = client.get(f"/jobs/{job.pk}/").content.decode()
+    assert "Run now on NVIDIA L4" in page
+    assert "Start now on the GPU model NVIDIA L4 in place of the GPU model NVIDIA A100-SXM4-40GB?" in page
+    client.post(f"/jobs/{job.pk}/amend/", {"gpu_model": "NVIDIA L4"})
+    assert wording.event_sentence(JobEvent.objects.get(kind="AMENDED")) == (
+        "Asks for other GPUs now: the GPU model NVIDIA L4, by alice"
+    )
+    Job.objects.filter(pk=job.pk).update(node_labels=["disk=nvme", "net=ib"])
+    dispatch.run_pass()
+    page = client.get(f"/jobs/{job.pk}/").content.decode()
+    assert "Back to the GPU model NVIDIA A100-SXM4-40GB" in page
+    assert "Run now on a host without disk=nvme" in page
+    assert '<input type="hidden" name="node_labels" value="net=ib">' in page
+    client.post(f"/jobs/{job.pk}/amend/", {"node_labels": "net=ib"})
+    dispatch.run_pass()
+    job.refresh_from_db()
+    assert (job.state, job.node_labels, job.runs.get().node.name) == ("PLACED", ["net=ib"], "beta")
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [({"gpu_model": "NVIDIA H100"}, "NO_GPU_MODEL"), ({"gpu_model": "NVIDIA L4"}, "QUOTA_MODEL"),
+     ({"node_labels": ["disk=nvme", "rack=7"]}, "ONLY_FEWER_LABELS")],
+)  # fmt: skip
+def test_what_the_job_could_not_have_been_submitted_with_is_refused(
+    asked: dict[str, Any], code: str, alice: User
+) -> None:
+    job = other_hosts(alice)
+    Job.objects.filter(pk=job.pk).update(node_labels=[])
+    factories.make_job(alice)
+    Quota.objects.create(user=alice, gpus_by_model={"NVIDIA L4": 0})
+    with pytest.raises(Refused) as refused:
+        amend(job, alice, **asked)
+    assert codes(refused) == [code]
+    assert amend(job, alice, gpu_model="")
+    assert amend(job, alice, gpu_model="NVIDIA A100-SXM4-40GB"), "as it was submitted"
+
+
+def test_who_may_not_change_the_job_is_told_who_may(alice: User, bob: User, client: Client) -> None:
+    """What would help is said to everyone who sees the job, and never without its button or that."""
+    run_of(alice, factories.make_node("alpha", gpus=2))
+    job = factories.make_job(alice, gpus=2)
+    dispatch.run_pass()
+    client.force_login(bob)
+    page = client.get(f"/jobs/{job.pk}/").content.decode()
+    assert "It would fit now with 1 GPU." in page
+    assert "Run now with 1 GPU" not in page
+    assert "Only its owner, a lead of its team or an administrator may do this." in page

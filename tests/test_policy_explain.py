@@ -69,6 +69,12 @@ def test_what_would_help_is_said_and_true(picture: Snapshot, pk: int, said: Reas
         assert starts_when_changed(picture, pk, reason), reason
 
 
+@pytest.mark.parametrize(("hours", "offered"), [(9, True), (10, False), (None, True)])
+def test_no_limit_is_offered_that_leaves_less_than_a_third_of_the_time(hours: int | None, offered: bool) -> None:
+    late = job(2, limit_seconds=hours and hours * HOUR)
+    assert (IN_THREE_HOURS in helps(make_plan(snapshot(BEHIND, late, running=BUSY)), 2)) is offered
+
+
 def test_fewer_gpus_help_also_where_a_quota_is_in_the_way() -> None:
     limits = {1: Limits(scope="user", name="alice", gpus=3)}
     picture = snapshot(job(1, gpus=2), running=[run(1, cards=[0, 1], user=1)], user_limits=limits)
@@ -139,9 +145,11 @@ def test_a_share_is_told_from_whole_gpus() -> None:
     ],
 )
 def test_what_no_host_has_is_final(item: Waiting, code: str) -> None:
-    plan = make_plan(snapshot(item))
-    assert codes(plan, 1) == [code]
+    picture = snapshot(item)
+    plan = make_plan(picture)
+    assert [reason for reason in codes(plan, 1) if reason not in HELPS] == [code]
     assert is_final(plan.reasons[1][0])
+    assert all(starts_when_changed(picture, 1, reason) for reason in helps(plan, 1))
     assert [r["code"] for r in impossible(item, [Ledger(node())])] == [code]
 
 

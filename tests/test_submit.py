@@ -142,7 +142,7 @@ def test_a_job_taken_in_before_the_hosts_shrank_waits_and_says_that_first(alice:
     node.gpus.filter(index=1).update(hidden=True)
     dispatch.run_pass()
     job.refresh_from_db()
-    assert [reason["code"] for reason in job.wait_reasons] == ["TOO_LARGE_GPUS", "QUOTA_GPUS"]
+    assert [reason["code"] for reason in job.wait_reasons] == ["TOO_LARGE_GPUS", "QUOTA_GPUS", "FITS_WITH"]
 
 
 @pytest.mark.parametrize(

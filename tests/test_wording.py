@@ -232,6 +232,7 @@ def test_every_problem_has_its_own_sentence() -> None:
         Problem(field="gpus", code="ONLY_LESS", params={"least": 1, "most": 4}),
         Problem(field="millicpus", code="ONLY_SMALLER", params={"field": "millicpus", "least": 100, "most": 4000}),
         Problem(field="limit", code="ONLY_SHORTER", params={"most": 3600}),
+        Problem(field="node_labels", code="ONLY_FEWER_LABELS", params={"first": ["a=b"]}),
         Problem(field="gpus", code="SAME_SIZE", params={"gpus": 2}),
         Problem(field="gpus", code="NO_OTHER_PLACE", params={"reasons": [{"code": "NO_NODE"}]}),
         *(Problem(field="gpus", code=code)

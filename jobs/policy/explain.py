@@ -66,11 +66,11 @@ class Explain:
         gates = self._gates.again(job)
         allowed, closed = (job, []) if gates else self._gates.narrowed(job)
         room = () if gates and self._afterwards.fits(job) else self._hardware_says(allowed)
+        helps = () if self._gates.shut(job) else self._helps.of(job, gates)
         if any(reason["code"] in NEVER for reason in room):
-            return tuple(closed) or (*room, *gates)
+            return (*(tuple(closed) or (*room, *gates)), *helps)
         late = () if gates else self._until_later(allowed)
         causes = (*gates, *closed, *room, *self._kept(allowed), *late) or ({"code": "BUSY_TOGETHER"},)
-        helps = () if self._gates.shut(job) else self._helps.of(job, gates)
         return (*causes, *helps)
 
     def _hardware_says(self, job: Waiting) -> tuple[Reason, ...]:

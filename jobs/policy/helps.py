@@ -15,6 +15,7 @@ from jobs.policy.view import Reason, Waiting
 
 HELPS = frozenset({"FITS_WITH", "FITS_WITHIN", "FITS_ON", "FITS_WITHOUT", "FITS_WITH_CPUS", "FITS_WITH_MEMORY"})
 
+LEAST_OF_LIMIT = 3  # no limit is offered that leaves less than this part of the one asked for: a third
 _MINUTE = 60
 _STEPS = ((86_400, 3600), (7200, 900), (1200, 300))  # (from so many seconds on, in steps of so many)
 _CPU_STEP, _MEMORY_STEP = 100, 64  # thousandths of a CPU, MiB
@@ -54,7 +55,7 @@ class Helps:
         for gpus in range(min(least(job) - 1, most), 0, -1):
             yield {"code": "FITS_WITH", "gpus": gpus}, replace(job, gpus=gpus, least_gpus=None)
         for seconds in self._spans if self._afterwards.kept_with_room(job) else ():
-            if seconds and (job.limit_seconds is None or seconds < job.limit_seconds):
+            if _is_of_use(seconds, job):
                 yield {"code": "FITS_WITHIN", "seconds": seconds}, replace(job, limit_seconds=seconds)
         if job.gpu_model:
             for model in self._hardware.models():
@@ -77,6 +78,12 @@ class Helps:
             yield {"code": "FITS_WITH_MEMORY", "memory_mib": memory}, replace(job, memory_mib=memory)
 
 
+def _is_of_use(seconds: int, job: Waiting) -> bool:
+    """Whether it is a shorter limit, and not so short that hardly any job could use it."""
+    limit = job.limit_seconds
+    return seconds > 0 and (limit is None or seconds < limit <= seconds * LEAST_OF_LIMIT)
+
+
 def _round(seconds: float) -> int:
     """Down to what people say, which also changes less often than a minute hand."""
     step = next((step for above, step in _STEPS if seconds >= above), _MINUTE)
@@ -92,5 +99,5 @@ def _within_budget(job: Waiting, gates: Iterable[Reason]) -> Iterator[Change]:
     """A limit as short as the GPU-hours that are left."""
     for gate in gates:
         seconds = _round(gate.get("nearest") or 0) if gate["code"] == "BUDGET_USED" else 0
-        if seconds:
+        if _is_of_use(seconds, job):
             yield {"code": "FITS_WITHIN", "seconds": seconds}, replace(job, limit_seconds=seconds)

@@ -10,10 +10,11 @@ from gpus.readings import short_uuid
 from jobs.models import JobEvent, Run
 from jobs.states import RunState, Wish
 from jobs.wording import quantities as q
+from jobs.wording.asked import amount
 from jobs.wording.ends import end_label
 from jobs.wording.lookup import Params, Table, say
 
-AMENDABLE = ("gpus", "millicpus", "memory_mib", "limit_seconds")
+AMENDABLE = ("gpus", "millicpus", "memory_mib", "limit_seconds", "gpu_model", "node_labels")
 
 
 def event_sentence(event: JobEvent) -> str:
@@ -85,19 +86,20 @@ def _extended(p: Params) -> str:
 
 
 def _amended(p: Params) -> str:
-    """What a waiting job asks less of than before, or as much again."""
-    after, before, said = p["after"], p.get("before") or {}, []
-    more = any(name in AMENDABLE and (before.get(name) or value) < value for name, value in after.items())
-    if "gpus" in after:
-        said.append(q.gpus(after["gpus"]))
-    if "millicpus" in after:
-        said.append(q.cpus(after["millicpus"]))
-    if "memory_mib" in after:
-        said.append(_("%(size)s of memory") % {"size": q.memory(after["memory_mib"])})
-    if "limit_seconds" in after:
-        said.append(_("a time limit of %(limit)s") % {"limit": q.duration(after["limit_seconds"])})
-    text = _("Asks for more again: %(what)s") if more else _("Asks for less now: %(what)s")
-    return text % {"what": ", ".join(said)}
+    """What a waiting job asks less of than before, or as much again, or otherwise."""
+    after, before = p["after"], p.get("before") or {}
+    said = ", ".join(amount(name, after[name]) for name in AMENDABLE if name in after)
+    if any(_is_more(name, before.get(name), value) for name, value in after.items()):
+        return _("Asks for more again: %(what)s") % {"what": said}
+    if set(after) == {"gpu_model"}:
+        return _("Asks for other GPUs now: %(what)s") % {"what": said}
+    return _("Asks for less now: %(what)s") % {"what": said}
+
+
+def _is_more(name: str, before: Any, after: Any) -> bool:
+    if name not in AMENDABLE or name == "gpu_model" or before is None:
+        return False
+    return bool(len(before) < len(after) if name == "node_labels" else before < after)
 
 
 def _reprioritised(p: Params) -> str:

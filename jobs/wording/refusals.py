@@ -268,6 +268,14 @@ def _only_less(p: Params, quantity: Any) -> str:
     return text % {"most": quantity(p["most"] or 0)}
 
 
+def _only_fewer_labels(p: Params) -> str:
+    if not p.get("first"):
+        return _("It was submitted without labels; a waiting job gets no new ones.")
+    return _("It was submitted with the labels %(first)s; a waiting job gets no others.") % {
+        "first": q.names(p["first"])
+    }
+
+
 PROBLEMS: Table = {
     "NAME_EMPTY": lambda p: _("Give the job a name."),
     "NAME_LONG": lambda p: _("The name has %(length)d characters; at most %(most)d fit.") % p,
@@ -303,6 +311,7 @@ PROBLEMS: Table = {
     "ONLY_LESS": lambda p: _only_less(p, q.gpus),
     "ONLY_SMALLER": lambda p: _only_less(p, QUANTITIES[p["field"]]),
     "ONLY_SHORTER": lambda p: _only_less({"least": 1, **p}, q.duration),
+    "ONLY_FEWER_LABELS": _only_fewer_labels,
     "NO_GPUS_TO_MOVE": lambda p: _("It has no GPUs: only when its host is closed can it be moved away."),
     "NOT_ELASTIC": lambda p: _("Only an elastic job, which has a smallest number of GPUs, can go on with another one."),
     "SAME_SIZE": lambda p: _("It has %(gpus)s already.") % {"gpus": q.gpus(p["gpus"])},

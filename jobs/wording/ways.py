@@ -11,12 +11,12 @@ from jobs.states import WAITING
 from jobs.units import exact_duration, exact_memory, format_cpus
 from jobs.wording import ends
 from jobs.wording import quantities as q
+from jobs.wording.asked import amount
 from jobs.wording.ends import Suggestion
 from jobs.wording.states import priority_label
 from jobs.wording.waits import way_out
 
 Reason = Mapping[str, Any]
-LEAST_OF_LIMIT = 3  # no shorter limit is offered than this part of the one asked for: a third
 # Code of a final reason: the form's field, and what of the reason is the nearest value that would do.
 _NEAREST = {
     "TOO_LARGE_GPUS": ("gpus", "most"), "QUOTA_GPUS": ("gpus", "limit"), "LARGEST_JOB": ("gpus", "limit"),
@@ -45,62 +45,68 @@ def suggestion(job: Job, run: Run | None) -> Suggestion | None:
 _LESS = {
     "FITS_WITH": ("gpus", "gpus"), "FITS_WITHIN": ("seconds", "limit_seconds"),
     "FITS_WITH_CPUS": ("millicpus", "millicpus"), "FITS_WITH_MEMORY": ("memory_mib", "memory_mib"),
+    "FITS_ON": ("model", "gpu_model"), "FITS_WITHOUT": ("labels", "node_labels"),
 }  # fmt: skip
 
 
-def ways(job: Job, submitted: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a waiting job could ask less of so that it starts now.
+def ways(job: Job) -> list[dict[str, Any]]:
+    """What a waiting job could ask less of, or otherwise, so that it starts now.
 
-    `submitted`: what it was submitted with, by field. Of each way, `text` is for a button, `changes` for `jobs.amend`,
-    and `question` to be asked first, since a job that has started can't be given back what it gave up.
+    Of each way, `text` is for a button, `changes` for `jobs.amend`, and `question` to be asked first, since a job
+    that has started can't be given back what it gave up.
     """
-    found = []
-    for reason in job.wait_reasons:
-        key, field = _LESS.get(reason["code"], ("", ""))
-        value = reason.get(key)
-        if isinstance(value, int) and not _is_too_short(field, value, submitted):
-            found.append({
-                "text": _way(field, value), "changes": {field: value},
-                "question": _question(field, value, getattr(job, field)),
-            })  # fmt: skip
-    return found
+    return [
+        {"text": _way(field, value), "changes": {field: _after(job, field, value)},
+         "question": _question(field, value, getattr(job, field))}
+        for field, value in map(_help, job.wait_reasons) if value
+    ]  # fmt: skip
 
 
 def ways_back(lowered: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How a waiting job that was amended can ask for as much again as it was submitted with: as `ways`."""
     return [
-        {"text": _("Back to %(what)s") % {"what": _amount(field, value)}, "changes": {field: value}, "question": ""}
+        {"text": _("Back to %(what)s") % {"what": amount(field, value)}, "changes": {field: value}, "question": ""}
         for field, value in lowered.items()
     ]
 
 
-def _is_too_short(field: str, value: int, submitted: Mapping[str, Any]) -> bool:
-    """Whether so little of the time asked for is left that hardly any job could use it."""
-    asked = submitted.get(field)
-    return field == "limit_seconds" and asked is not None and value * LEAST_OF_LIMIT < asked
+def is_way(reason: Reason) -> bool:
+    """Whether the reason says what would help, so that there is a button for it."""
+    return bool(_help(reason)[1])
 
 
-def _way(field: str, value: int) -> str:
+def _help(reason: Reason) -> tuple[str, Any]:
+    """The field of `jobs.amend`, and the value of the hint that would do; of labels, those to do without."""
+    key, field = _LESS.get(reason["code"], ("", ""))
+    return field, reason.get(key)
+
+
+def _after(job: Job, field: str, value: Any) -> Any:
+    return [label for label in job.node_labels if label not in value] if field == "node_labels" else value
+
+
+def _way(field: str, value: Any) -> str:
     if field == "limit_seconds":
         return _("Shorten the limit to %(limit)s: starts now") % {"limit": q.duration(value)}
-    return _("Run now with %(gpus)s") % {"gpus": _amount(field, value)}
+    if field == "node_labels":
+        return _("Run now on a host without %(labels)s") % {"labels": q.names(value)}
+    if field == "gpu_model":
+        return _("Run now on %(model)s") % {"model": value}
+    return _("Run now with %(gpus)s") % {"gpus": amount(field, value)}
 
 
-def _question(field: str, value: int, now: int | None) -> str:
-    """With both numbers."""
-    before = _("no time limit") if now is None else _amount(field, now)
+def _question(field: str, value: Any, now: Any) -> str:
+    """With what it is now, and would be."""
+    if field == "node_labels":
+        text = _("Start now on a host without %(labels)s? Once it runs, this cannot be taken back.")
+        return text % {"labels": q.names(value)}
+    before = _("no time limit") if now is None else amount(field, now)
     text = _("Start now with %(after)s in place of %(before)s? Once it runs, this cannot be taken back.")
     if field == "limit_seconds":
         text = _("Start now with %(after)s in place of %(before)s? The job is stopped once that is over.")
-    return text % {"after": _amount(field, value), "before": before}
-
-
-def _amount(field: str, value: int) -> str:
-    if field == "limit_seconds":
-        return _("a time limit of %(limit)s") % {"limit": q.duration(value)}
-    if field == "memory_mib":
-        return _("%(size)s of memory") % {"size": q.memory(value)}
-    return {"gpus": q.gpus, "millicpus": q.cpus}[field](value)
+    if field == "gpu_model":
+        text = _("Start now on %(after)s in place of %(before)s? Once it runs, this cannot be taken back.")
+    return text % {"after": amount(field, value), "before": before}
 
 
 def _smallest(final: list[Reason]) -> dict[str, int]:

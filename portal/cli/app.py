@@ -48,7 +48,8 @@ def everywhere(
 
 def run() -> None:
     """Run the command line; every failure is a sentence on stderr and status 2."""
-    importlib.import_module("portal.cli.order")
+    for more in ("change", "order"):
+        importlib.import_module(f"portal.cli.{more}")
     try:
         app(prog_name="dockyard")
     except Failure as failure:
@@ -248,53 +249,6 @@ def hold(jobs: JobIds) -> None: ...
 @app.command(help=_("Let held jobs start again."))
 @on_each("release", _("#%(id)d: released."), _("#%(id)d: you hold nothing back here."))
 def release(jobs: JobIds) -> None: ...
-
-
-@app.command(help=_("Move a running job to other GPUs: it is stopped and started again at once, with the same files."))
-def move(
-    job: JobId,
-    gpus: Annotated[
-        int | None, typer.Option("--gpus", "-g", min=1, help=_("Of an elastic job: go on with so many."))
-    ] = None,
-) -> None:
-    number = job_number(job)
-    answer = client().post(f"/api/jobs/{number}/move", {} if gpus is None else {"gpus": gpus})
-    done = _("#%(id)d: being moved.") if answer["changed"] else _("#%(id)d: does not run, or is being stopped already.")
-    typer.echo(done % {"id": number})
-
-
-@app.command(help=_("Ask for less while a job waits; it keeps its place."))
-def amend(
-    job: JobId,
-    gpus: Annotated[int | None, typer.Option("--gpus", "-g", min=1, help=_("Fewer GPUs."))] = None,
-    cpus: Annotated[float | None, typer.Option("--cpus", "-c", help=_("Fewer CPUs."))] = None,
-    memory: Annotated[
-        float | None, typer.Option("--memory", "-m", metavar="GIB", help=_("Less memory, in GiB."))
-    ] = None,
-    limit: Annotated[str | None, typer.Option("--limit", "-t", help=_("A shorter time limit: 30m, 2h."))] = None,
-) -> None:
-    number = job_number(job)
-    less = {"gpus": gpus, "cpus": cpus, "memory_gib": memory, "limit": limit}
-    asked = {name: value for name, value in less.items() if value is not None}
-    answer = client().post(f"/api/jobs/{number}/amend", asked)
-    done = (
-        _("#%(id)d: amended.")
-        if answer["changed"]
-        else _("#%(id)d: nothing to change: it asks for that, or waits no more.")
-    )
-    typer.echo(done % {"id": number})
-
-
-@app.command(help=_("Give a running job more time, if that delays nobody; status 1 when it does."))
-def extend(
-    job: JobId,
-    extension: Annotated[str, typer.Argument(metavar="DURATION", help=_("How much more: 30m, 2h, 1d."))],
-) -> None:
-    number = job_number(job)
-    answer = client().post(f"/api/jobs/{number}/extend", {"extension": extension})
-    typer.echo(f"#{number}: {answer['message']}")
-    if not answer["granted"]:
-        raise SystemExit(1)
 
 
 @app.command(help=_("Print a job's log, byte for byte."))

@@ -1,6 +1,7 @@
 """Answers of the server as tables and sentences. Everything printed of a job is text, never markup."""
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jobs.units import format_cpus, format_duration, format_memory
+from jobs.units import exact_duration, format_cpus, format_duration, format_memory
 from portal.cli.text import _, ngettext
 
 Json = dict[str, Any]
@@ -113,7 +114,7 @@ def jobs(rows: list[Json], *, more: bool) -> None:
                  *([_("EXPECTED START")] if any(starts) else []), "~" + _("REASON"))  # fmt: skip
     for job, start in zip(rows, starts, strict=True):
         run, place = job.get("run") or {}, job.get("position")
-        reason = (f"[{place}] " if place else "") + (job.get("headline") or "")
+        reason = " ".join(filter(None, [f"[{place}]" if place else "", job["put_back"], job["headline"], _lent(job)]))
         made.row(
             f"#{job['id']}", state(job), plain(job["name"]), plain(job["owner"]), str(job["gpus"]),
             plain(run.get("node") if job["is_live"] or job["is_ended"] else ""), _since(job),
@@ -122,6 +123,11 @@ def jobs(rows: list[Json], *, more: bool) -> None:
     made.show()
     if more:
         out.print(_("There are more: dockyard ps --last 200"))
+
+
+def _lent(job: Json) -> str:
+    """In a list, of which the job's page says more."""
+    return _("With borrowed GPUs.") if job["loan"] else ""
 
 
 def submitted(job: Json) -> None:
@@ -142,7 +148,9 @@ def job(found: Json, events: list[Json]) -> None:
     gpus = found.get("gpus_granted") or []
     out.print(Text.assemble(f"#{found['id']} ", plain(found["name"]), "  ", state(found)))
     facts([
+        (_("Put back"), found["put_back"]),
         (_("What is up"), found["headline"]),
+        (_("Borrowed"), found["loan"]),
         (_("Place in the queue"), (found.get("place") or {}).get("text")),
         (_("Expected start"), _start(found.get("expected"))),
         (_("What might help"), end.get("suggestion")),
@@ -203,6 +211,7 @@ def why(found: Json) -> None:
     for sentence in said:
         if sentence not in headline:
             out.print(Text.assemble("  • ", plain(sentence)))
+    _ways(found)
     if found["position"] and not found["cannot_start"]:
         out.print(_("Place %(place)d of %(length)d in the queue.")
                   % {"place": found["position"], "length": found["queue_length"]})  # fmt: skip
@@ -214,6 +223,28 @@ def why(found: Json) -> None:
         out.print(Text.assemble(_("What might help: "), plain(found["suggestion"])))
     if found["details"]:
         out.print(Text.assemble(_("The engine said: "), plain(found["details"])))
+
+
+def _ways(found: Json) -> None:
+    """The commands that would change it so that it starts now; or who may give them."""
+    helps = [way for way in found["ways"] if way["question"]]
+    if helps:
+        out.print(_("So that it starts now:"))
+    for way in helps:
+        out.print(Text.assemble("  ", (f"dockyard amend {found['id']} {_options(way['changes'])}", "bold")))
+    if found["ways_of"]:
+        out.print(plain(found["ways_of"]))
+
+
+def _options(changes: Json) -> str:
+    """What `dockyard amend` is given for the changes of a way."""
+    words: dict[str, Callable[[Any], str]] = {
+        "gpus": lambda n: f"--gpus {n}", "limit_seconds": lambda s: f"--limit {shlex.quote(exact_duration(s))}",
+        "millicpus": lambda m: f"--cpus {m / 1000:g}", "memory_mib": lambda m: f"--memory {m / 1024:g}",
+        "gpu_model": lambda name: f"--gpu-model {shlex.quote(name or 'any')}",
+        "node_labels": lambda left: " ".join(f"--label {shlex.quote(one)}" for one in left) or "--no-labels",
+    }  # fmt: skip
+    return " ".join(words[name](value) for name, value in changes.items())
 
 
 def _start(expected: Json | None) -> str:

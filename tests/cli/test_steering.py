@@ -3,8 +3,12 @@
 import json
 from datetime import timedelta
 
+from django.utils import timezone
+
 from gpus.models import Node
+from jobs import dispatch
 from jobs.models import Job, Run
+from jobs.states import EndReason, JobState, RunState
 from portal.models import User
 from tests import factories
 from tests.cli.test_commands import said
@@ -44,6 +48,36 @@ def test_move_extend_and_amend(shell: Shell, team_of_alice: User) -> None:
     assert Run.objects.get(pk=run.pk).wish == "REBIND"
     more = shell.run("extend", str(run.job_id), "1h")
     assert (more.returncode, "is being stopped already" in more.stderr.decode()) == (2, True)
+
+
+def test_why_prints_the_command_that_helps_and_it_does(shell: Shell, team_of_alice: User) -> None:
+    node = host()
+    node.gpus.filter(index=1).update(model="NVIDIA L4")
+    factories.make_run(factories.make_job(team_of_alice), node)
+    waits = factories.make_job(team_of_alice, gpu_model="NVIDIA A100-SXM4-40GB", node_labels=["disk=nvme"])
+    dispatch.run_pass()
+    said_why = said(shell.run("why", str(waits.pk)))
+    assert f"dockyard amend {waits.pk} --gpu-model 'NVIDIA L4'" in said_why
+    words = "amend", str(waits.pk), "--gpu-model", "NVIDIA L4", "--no-labels"
+    assert said(shell.run(*words)) == f"#{waits.pk}: amended.\n"
+    waits.refresh_from_db()
+    assert (waits.gpu_model, waits.node_labels) == ("NVIDIA L4", [])
+
+
+def test_borrowed_gpus_and_jobs_that_were_put_back_are_told(shell: Shell, team_of_alice: User) -> None:
+    factories.make_team("theory", guaranteed_gpus=2)
+    node = host()
+    lent = factories.make_run(factories.make_job(team_of_alice), node)
+    back = factories.make_run(factories.make_job(team_of_alice), node)
+    assert back.advance(RunState.RUNNING, RunState.STOPPING)
+    assert back.end(RunState.STOPPING, EndReason.PREEMPTED, JobState.QUEUED, now=timezone.now())
+    table = " ".join(said(shell.run("ps")).split())
+    assert "With borrowed GPUs." in table
+    assert "It made room for a job that goes before" in table
+    assert "They can be taken back when their owners need them" in " ".join(
+        said(shell.run("show", str(lent.job_id))).split()
+    )
+    assert "It made room for a job that goes before" in " ".join(said(shell.run("show", str(back.job_id))).split())
 
 
 def test_extend_says_whom_it_would_delay_and_ends_with_status_1(shell: Shell, team_of_alice: User) -> None:
