@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from gpus import history
 from gpus.models import Node
-from jobs import dashboard
+from jobs import dashboard, gpustrip
 from jobs.board import board, places, queue_order
 from jobs.models import Allocation, Job, Quota, Run, Team
 from jobs.preview import preview
@@ -337,7 +337,7 @@ def test_the_dashboard_tells_what_i_have_and_whether_there_is_room(
 
 
 def _cells(answer: Any) -> list[str]:
-    return [cell["kind"] for _host, cells in answer.context["hosts"] for cell in cells]
+    return [cell.kind for _host, cells in answer.context["hosts"] for cell in cells]
 
 
 def test_a_spark_line_begins_with_the_job_and_breaks_where_nothing_was_read(alice: User) -> None:
@@ -349,7 +349,7 @@ def test_a_spark_line_begins_with_the_job_and_breaks_where_nothing_was_read(alic
     for ago, busy in ((400, 99), (190, 10), (180, 20), (60, 30), (50, 40)):
         sample = {"at": now.timestamp() - ago, "utilisation": busy}
         live.connection().lpush(history.gpu_key(uuid), json.dumps(sample))
-    line = dashboard.sparks({job.pk}, dashboard._holders())[job.pk]
+    line = dashboard.sparks({job.pk}, gpustrip.holders())[job.pk]
     pieces = [[point.partition(",")[2] for point in piece.split("L")] for piece in line.split("M")[1:]]
     assert pieces == [["90", "80"], ["70", "60"]]
 

@@ -7,8 +7,12 @@ from django import template
 from django.forms import BoundField
 from django.template import Context
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 
 from jobs import history, wording
+from jobs.gpustrip import Cell
 from jobs.models import Job
 from jobs.states import ENDED, LIVE
 from jobs.wording.states import latest_run
@@ -36,6 +40,32 @@ def headline(context: Context, job: Job) -> str:
 def wait_reason(context: Context, reason: dict[str, Any]) -> str:
     """A reason to wait, for who reads the page."""
     return wording.wait_reason(reason, reader=_reader(context))
+
+
+@register.simple_tag(takes_context=True)
+def gpu_cell(context: Context, cell: Cell) -> SafeString:
+    """A GPU of the dashboard's strip. Here and not in a template: there are hundreds on a page."""
+    who = ", ".join(f"{holder.username} #{holder.job}" for holder in cell.holders)
+    said = who or (wait_reason(context, cell.closed) if cell.closed else _cell_word(cell))
+    busy = f" · {cell.busy} %" if who and cell.busy is not None else ""
+    bar = _BAR.format(cell.busy) if busy else "" if who else _MARKS.get(cell.kind, _MARKS["free"])
+    return format_html(
+        '<a class="cell cell-{}" href="{}" title="GPU {} · {} · {}{}">'
+        '<span class="visually-hidden">GPU {}: {}{}</span>{}</a>',
+        cell.kind, f"/jobs/{cell.job}/" if cell.job else "/gpus/", cell.index, cell.model, said, busy, cell.index, said,
+        busy, mark_safe(bar),
+    )  # fmt: skip
+
+
+def _cell_word(cell: Cell) -> str:
+    return _("no reading") if cell.kind == "unknown" else _("free")
+
+
+_BAR = '<svg viewBox="0 0 10 100" preserveAspectRatio="none" aria-hidden="true"><rect width="10" height="{}"/></svg>'
+_MARKS = {
+    kind: f'<i class="bi {icon}" aria-hidden="true"></i>'
+    for kind, icon in (("closed", "bi-x-lg"), ("unknown", "bi-question-lg"), ("free", "bi-check-lg"))
+}
 
 
 @register.simple_tag

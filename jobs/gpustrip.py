@@ -1,0 +1,111 @@
+"""The strip of a dashboard: one cell for each GPU, by who has it and how busy it is. Few columns, few queries."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db.models import Q
+from django.utils import timezone
+
+from gpus import history
+from gpus.availability import why_unavailable
+from gpus.models import GPU, Node
+from jobs.access import visible_jobs
+from jobs.models import AllocationSlot
+from jobs.snapshot import cordoned
+
+
+class Holder(NamedTuple):
+    """A job that holds a GPU, or a share of it, now."""
+
+    gpu: int  # primary key
+    uuid: str
+    job: int
+    owner: int
+    username: str
+    since: datetime | None  # its container's start
+
+
+Held = dict[int, list[Holder]]  # by GPU primary key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A GPU: `kind` is mine, taken, free, closed or unknown; `busy` is percent or None.
+
+    A shared GPU is mine if one of its jobs is. `job` is the first of its holders that the reader may see.
+    """
+
+    index: int
+    model: str
+    kind: str
+    holders: Sequence[Holder]
+    job: int | None
+    closed: dict[str, Any] | None  # why no job may have it, as a reason to wait
+    busy: int | None
+
+
+def holders() -> Held:
+    """GPU to whatever holds it or a share of it, each once."""
+    job = "allocation__run__job"
+    rows = AllocationSlot.objects.filter(released_at=None).order_by("gpu_id", "slot").values_list(
+        "gpu_id", "gpu__uuid", f"{job}_id", f"{job}__owner_id", f"{job}__owner__username", "allocation__run__started_at"
+    )  # fmt: skip
+    found: Held = defaultdict(list)
+    for holder in dict.fromkeys(Holder(*row) for row in rows):
+        found[holder.gpu].append(holder)
+    return found
+
+
+def strip(user: Any, held: Held) -> list[tuple[str, list[Cell]]]:
+    """Each host's name with its cells. Hidden GPUs only while something holds them."""
+    now = timezone.now()
+    shown = {holder.job for found in held.values() for holder in found}
+    seen = set(visible_jobs(user).filter(pk__in=shown).values_list("pk", flat=True))
+    nodes = {node.pk: node for node in Node.objects.all()}
+    busy = _utilisation(nodes.values())
+    hosts: dict[str, list[Cell]] = {}
+    for gpu in GPU.objects.filter(Q(hidden=False) | Q(pk__in=held)).order_by("node__name", "index"):
+        gpu.node = nodes[gpu.node_id]
+        hosts.setdefault(gpu.node.name, []).append(_cell(gpu, held.get(gpu.pk, []), user, seen, busy, now))
+    return list(hosts.items())
+
+
+def _cell(
+    gpu: GPU, held: list[Holder], user: Any, seen: set[int], busy: dict[str, int | None], now: datetime
+) -> Cell:  # fmt: skip
+    found = sorted(held, key=lambda holder: (holder.owner != user.pk, holder.job))  # the user's own first
+    closed = None if found else _closed(gpu, now)
+    return Cell(
+        index=gpu.index, model=gpu.model, kind=_kind(found, closed, gpu.uuid in busy, user), holders=found,
+        job=found[0].job if found and found[0].job in seen else None, closed=closed, busy=busy.get(gpu.uuid),
+    )  # fmt: skip
+
+
+def _closed(gpu: GPU, now: datetime) -> dict[str, Any] | None:
+    """Why no job may have the GPU, as a reason to wait."""
+    if not gpu.node.is_alive(now):
+        return {"code": "NODES_SILENT", "nodes": gpu.node.name}
+    if gpu.node.cordoned:
+        return cordoned(gpu.node)
+    return why_unavailable(gpu, now)
+
+
+def _kind(held: list[Holder], closed: dict[str, Any] | None, read: bool, user: Any) -> str:
+    """Free is only what was read to be free."""
+    if held:
+        return "mine" if held[0].owner == user.pk else "taken"
+    if closed and closed["code"] != "GPU_UNSAMPLED":
+        return "closed"
+    return "unknown" if closed or not read else "free"
+
+
+def _utilisation(nodes: Any) -> dict[str, int | None]:
+    """GPU UUID to its utilisation in percent, of the fresh readings; nothing when Redis is away."""
+    oldest = timezone.now().timestamp() - settings.SAMPLE_FRESH
+    found = history.latest_of(node.name for node in nodes).values()
+    fresh = [reading for reading in found if reading.get("at", 0) >= oldest]
+    return {gpu["uuid"]: gpu.get("utilisation") for reading in fresh for gpu in reading.get("gpus", ())}
