@@ -8,7 +8,7 @@ from django.forms import BoundField
 from django.template import Context
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from jobs import history, wording
@@ -48,12 +48,12 @@ def gpu_cell(context: Context, cell: Cell) -> SafeString:
     who = ", ".join(f"{holder.username} #{holder.job}" for holder in cell.holders)
     said = who or (wait_reason(context, cell.closed) if cell.closed else _cell_word(cell))
     busy = f" · {cell.busy} %" if who and cell.busy is not None else ""
-    bar = _BAR.format(cell.busy) if busy else "" if who else _MARKS.get(cell.kind, _MARKS["free"])
+    bar = format_html(_BAR, cell.busy) if busy else "" if who else _MARKS.get(cell.kind, _MARKS["free"])
     return format_html(
         '<a class="cell cell-{}" href="{}" title="GPU {} · {} · {}{}">'
         '<span class="visually-hidden">GPU {}: {}{}</span>{}</a>',
         cell.kind, f"/jobs/{cell.job}/" if cell.job else "/gpus/", cell.index, cell.model, said, busy, cell.index, said,
-        busy, mark_safe(bar),
+        busy, bar,
     )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def _cell_word(cell: Cell) -> str:
 
 _BAR = '<svg viewBox="0 0 10 100" preserveAspectRatio="none" aria-hidden="true"><rect width="10" height="{}"/></svg>'
 _MARKS = {
-    kind: f'<i class="bi {icon}" aria-hidden="true"></i>'
+    kind: format_html('<i class="bi {}" aria-hidden="true"></i>', icon)
     for kind, icon in (("closed", "bi-x-lg"), ("unknown", "bi-question-lg"), ("free", "bi-check-lg"))
 }
 
