@@ -18,7 +18,7 @@ from jobs.models import Allocation, AllocationSlot, Cluster, Job, JobEvent, Run,
 from jobs.policy import Gpu, Node, Reason, Rules, Running, Snapshot, Waiting
 from jobs.policy.past import Like, Past, extended
 from jobs.policy.view import WHOLE
-from jobs.states import FOR_OTHERS, WAITING, EndReason, JobState, RunState
+from jobs.states import FOR_OTHERS, WAITING, EndReason, JobState, RunState, Wish
 
 SICK_DRIVER = frozenset({"driver_mismatch", "hung", "error"})
 
@@ -95,10 +95,11 @@ def _waiting(
     row: Mapping[str, Any], past: Past | None, yields_to: int | None = None, *, allowed: bool = True
 ) -> Waiting:
     like = Like(row["owner_id"], row["image"], row["name"], row["limit_seconds"])
+    moved = row["end_reason"] == EndReason.REBOUND  # of a waiting job: how its last run ended
     return Waiting(
         id=row["pk"], user=row["owner_id"], team=row["team_id"],
         held_by=_holders(row["held_by_user"], row["held_by_admin"], not allowed),
-        pinned=row["pinned"] or row["end_reason"] == EndReason.REBOUND,  # of a waiting job: how its last run ended
+        pinned=row["pinned"] or moved, moved=moved,
         avoid=frozenset(row["avoid_gpus"]), labels=frozenset(row["node_labels"]), yields_to=yields_to,
         likely_seconds=past.seconds(like) if past is not None else None, **{name: row[name] for name in _COLUMNS},
     )  # fmt: skip
@@ -146,12 +147,14 @@ def _running(
     held: Allocation, slots: Mapping[str, int], expected: tuple[datetime, datetime] | None, past: Past
 ) -> Running:  # fmt: skip
     run, job = held.run, held.run.job
+    goes_on = run.wish == Wish.REBIND
     return Running(
         run=run.pk, job=job.pk, user=held.user_id, team=held.team_id, priority=job.priority, node=held.node.name,
         gpus=held.gpus, slots=slots, millicpus=held.millicpus, memory_mib=held.memory_mib, since=held.created_at,
         ends_by=_ends_by(run, job), likely=expected, gpu_milli=held.gpu_milli if held.gpus == 1 else WHOLE,
         preemptible=job.preemptible, stopping=bool(run.wish), makes_way_for=run.makes_way_for_id,
-        interactive=job.interactive, movable=job.movable, ask=waiting(job, past) if job.movable else None,
+        interactive=job.interactive, movable=job.movable, goes_on=goes_on,
+        ask=waiting(job, past) if job.movable or goes_on else None,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from gpus.models import Node
-from jobs import dispatch, wording
+from jobs import control, dispatch, wording
 from jobs.begin import seconds_left
 from jobs.models import Job, JobEvent, Quota, Run
 from jobs.rebind import rebind
@@ -37,6 +37,49 @@ def test_its_owner_moves_a_job_to_other_gpus_and_it_keeps_the_rest_of_its_time(a
     left = seconds_left(again)
     assert left is not None
     assert 500 < left < 601
+
+
+def test_nobody_takes_the_place_that_a_moved_job_goes_on_at(alice: User, bob: User, root_admin: User) -> None:
+    """Not while it is stopped, and not between its end and the next pass, whoever is pinned and smaller."""
+    node = factories.make_node("alpha", gpus=1)
+    other = factories.make_node("beta", gpus=1)
+    run = run_of(alice, node)
+    assert rebind(run.job, alice)
+    rivals = [factories.make_job(bob, priority=2, pinned=pinned) for pinned in (True, False)]
+    dispatch.run_pass()
+    states = set(Job.objects.filter(pk__in=[job.pk for job in rivals]).values_list("state", flat=True))
+    assert states == {"QUEUED"}
+    told = [reason for reason in Job.objects.get(pk=rivals[1].pk).wait_reasons if reason["code"] == "RESERVED_FOR"]
+    assert told == [{"code": "RESERVED_FOR", "job": run.job_id, "node": "beta"}]
+    assert wording.wait_reason(told[0]) == f"beta is kept for job #{run.job_id}, which goes before it."
+    end(run, EndReason.REBOUND)
+    dispatch.run_pass()
+    assert [Job.objects.get(pk=pk).runs.latest("number").node_id for pk in (run.job_id, rivals[0].pk)] == [
+        other.pk, node.pk
+    ]  # fmt: skip
+
+
+def test_a_job_that_grows_is_kept_what_is_free_beside_its_own(alice: User, bob: User) -> None:
+    node = factories.make_node("alpha", gpus=4)
+    run = run_of(alice, node, gpus=2, least_gpus=1)
+    assert rebind(run.job, alice, gpus=3)
+    rivals = [factories.make_job(bob), factories.make_job(bob)]
+    dispatch.run_pass()
+    assert [Job.objects.get(pk=job.pk).state for job in rivals] == ["PLACED", "QUEUED"]
+    end(run, EndReason.REBOUND)
+    dispatch.run_pass()
+    assert run.job.runs.latest("number").allocation.gpus == 3
+
+
+def test_a_place_is_kept_no_longer_once_the_move_was_cancelled(alice: User, bob: User) -> None:
+    run = run_of(alice, factories.make_node("alpha", gpus=2))
+    assert rebind(run.job, alice)
+    waits = factories.make_job(bob)
+    dispatch.run_pass()
+    assert Job.objects.get(pk=waits.pk).state == "QUEUED"
+    assert control.cancel(run.job, alice)
+    dispatch.run_pass()
+    assert Job.objects.get(pk=waits.pk).state == "PLACED"
 
 
 def test_a_job_with_nowhere_to_go_is_left_alone_and_told_why(alice: User, bob: User) -> None:

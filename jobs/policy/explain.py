@@ -49,10 +49,11 @@ class Explain:
     def __init__(
         self, snapshot: Snapshot, account: Account, gates: Gates, hardware: Hardware,
         *, freed: Mapping[int, tuple[str, int]], protected: Callable[[Waiting], Running | None],
+        in_the_way: Callable[[Waiting], tuple[Reason, ...]],
     ) -> None:  # fmt: skip
         self._snapshot, self._gates = snapshot, gates
         self._freed = freed  # by job: the node, and how many runs end there for it
-        self._protected = protected
+        self._protected, self._in_the_way = protected, in_the_way
         self._hardware = hardware
         self._afterwards = Afterwards(account.fleet, hardware)
         self._helps = Helps(self._afterwards, gates, hardware)
@@ -70,7 +71,8 @@ class Explain:
         if any(reason["code"] in NEVER for reason in room):
             return (*(tuple(closed) or (*room, *gates)), *helps)
         late = () if gates else self._until_later(allowed)
-        causes = (*gates, *closed, *room, *self._kept(allowed), *late) or ({"code": "BUSY_TOGETHER"},)
+        kept = (*self._in_the_way(allowed), *self._kept(allowed))
+        causes = (*gates, *closed, *room, *kept, *late) or ({"code": "BUSY_TOGETHER"},)
         return (*causes, *helps)
 
     def _hardware_says(self, job: Waiting) -> tuple[Reason, ...]:

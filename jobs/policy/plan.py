@@ -21,6 +21,7 @@ from jobs.policy.hardware import Hardware
 from jobs.policy.kinds import as_charged
 from jobs.policy.ledger import Ledger, charged, least, slots_of
 from jobs.policy.levels import only_model
+from jobs.policy.places import Places
 from jobs.policy.preempt import Preempting, Way
 from jobs.policy.turns import Turns
 from jobs.policy.view import (
@@ -53,6 +54,7 @@ def make_plan(snapshot: Snapshot, *, explain: bool = True, expect: Collection[in
     """
     with _collector_at_rest():
         now = _Pass(snapshot)
+        now.keep_places()
         for job in now.turns:
             _settled = now.start(job) or now.hold_way(job) or now.make_way(job) or now.reserve(job)
         now.defragment()
@@ -87,6 +89,7 @@ class _Pass:
         self.preempting = Preempting(snapshot, self.account.nodes, self.guarantees)
         self.ends = reserve.Ends(snapshot.running, snapshot.now)
         self.freed = _freed(snapshot)
+        self.places = Places(self.account)
         self.turns = Turns(snapshot, self._is_entitled)
         self.order: list[int] = []
         self.left: list[Waiting] = []
@@ -101,6 +104,12 @@ class _Pass:
         self._kept = 0
         self._patient_since = snapshot.now - timedelta(seconds=snapshot.rules.reserve_after)
         self._first_is_served = False
+
+    def keep_places(self) -> None:
+        """For those that go on elsewhere as people wished; see `hold_way` for those that make way."""
+        for run in self.snapshot.running:
+            if run.goes_on and run.makes_way_for is None:
+                self.places.keep(run)
 
     def start(self, job: Waiting) -> bool:
         """Place the job if it fits. Whether no more is to be done for it: it starts, or a gate holds it back."""
@@ -148,6 +157,8 @@ class _Pass:
         if ledger is None:
             return False
         self._keep_way(job, Way(ledger, tuple(runs)))
+        for run in runs:
+            self.places.keep(run)
         return True
 
     def make_way(self, job: Waiting) -> bool:
@@ -233,7 +244,8 @@ class _Pass:
         """Why each job that is left waits, by what is free once all is given away."""
         freed = {pk: (way.ledger.node.name, len(way.victims)) for pk, way in self.ways.items()}
         explained = Explain(
-            self.snapshot, self.account, self.gates, self.hardware, freed=freed, protected=self._protected
+            self.snapshot, self.account, self.gates, self.hardware, freed=freed, protected=self._protected,
+            in_the_way=self.places.in_the_way,
         )  # fmt: skip
         return {job.id: explained.of(job) for job in self.left}
 

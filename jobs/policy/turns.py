@@ -1,8 +1,8 @@
 """Whose turn it is in a pass: the queue, and who goes before it. Pure.
 
-First the jobs that others make way for, so that nobody takes what is being freed for them; then pinned ones; then
-those that stay within their team's guaranteed GPUs, since else guaranteed work would only ever start by stopping
-what has just borrowed its GPUs; then all the rest. Within each the queue's order.
+First the jobs that others make way for, and those on their way to other GPUs, so that nobody takes what is freed or
+kept for them; then pinned ones; then those that stay within their team's guaranteed GPUs, since else guaranteed work
+would only ever start by stopping what has just borrowed its GPUs; then all the rest. Within each the queue's order.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +35,7 @@ class Turns:
         self._guarantees = Guarantees(snapshot)
         self._promised = {run.makes_way_for for run in snapshot.running}
         self._promised |= {job.yields_to for job in snapshot.waiting}
+        self._promised |= {job.id for job in snapshot.waiting if job.moved}
         self._queue: Queue | None = None
         self._charged: list[tuple[Waiting, int]] = []
 

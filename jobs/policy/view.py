@@ -74,6 +74,7 @@ class Waiting:
     held_by: tuple[str, ...] = ()  # "user", "admin"; "image": it is not, or no longer, allowed
     blocked_since: datetime | None = None
     pinned: bool = False  # by an admin, or on its way to other GPUs: before all others
+    moved: bool = False  # on its way to other GPUs, where a place was kept for it until now
     interactive: bool = False
     avoid: frozenset[str] = frozenset()  # UUIDs of GPUs it is being moved away from
     yields_to: int | None = None  # the waiting job that its last run made way for: not before that one
@@ -115,7 +116,8 @@ class Running:
     makes_way_for: int | None = None  # the job that it was asked to end for
     interactive: bool = False
     movable: bool = False  # may go on elsewhere, so that another job can start
-    ask: Waiting | None = None  # what its job asked for; of a movable run
+    goes_on: bool = False  # it is stopped in order to go on elsewhere
+    ask: Waiting | None = None  # what its job asks for; of a run that is movable or goes on
     gpu_milli: int = WHOLE  # the share of its one GPU; whole ones where it has several
 
     @property

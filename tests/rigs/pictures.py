@@ -132,7 +132,8 @@ class Cluster:
         for placement in plan.placements:
             self._start(self.waiting.pop(placement.job), placement.node, placement.gpu_uuids)
         for way in (*plan.preemptions, *plan.moves):
-            self.runs[way.run] = replace(self.runs[way.run], stopping=True, makes_way_for=way.job)
+            moves = way in plan.moves
+            self.runs[way.run] = replace(self.runs[way.run], stopping=True, makes_way_for=way.job, goes_on=moves)
         for pk, item in self.waiting.items():
             since = item.blocked_since or self.now if pk in plan.blocked else None
             self.waiting[pk] = replace(item, blocked_since=since)
