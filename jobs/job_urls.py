@@ -2,13 +2,17 @@
 
 from django.urls import path
 
-from jobs import job_views, queue_views
+from jobs import job_views, log_views, output_views, queue_views
 
 urlpatterns = [
     path("", job_views.page, name="job"),
     path("status.json", job_views.status_json, name="job_status"),
     path("charts.json", job_views.charts_json, name="job_charts"),
+    path("metrics.json", output_views.metrics_json, name="job_metrics"),
     path("log", job_views.log, name="job_log"),
+    path("log/search", log_views.search, name="job_log_search"),
+    path("log/find", log_views.find, name="job_log_find"),
+    path("log/notes", log_views.notes, name="job_log_notes"),
     path("log/download", job_views.log_download, name="job_log_download"),
     path("files/<path:relpath>", job_views.file, name="job_file"),
     path("cancel/", job_views.cancel, name="job_cancel"),

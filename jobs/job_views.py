@@ -64,7 +64,7 @@ def charts_json(request: HttpRequest, pk: int) -> JsonResponse:
     """The readings of a run over its life, or of `?from=&to=`, see `jobs.readings.job_charts`."""
     job = get_job(request.user, pk)
     since, until = (_moment(request, name) for name in ("from", "to"))
-    return JsonResponse(readings.job_charts(job, _run(request, job), since, until))
+    return JsonResponse(readings.job_charts(job, run_of(request, job), since, until))
 
 
 @require_GET
@@ -72,10 +72,10 @@ def charts_json(request: HttpRequest, pk: int) -> JsonResponse:
 @login_required
 def log(request: HttpRequest, pk: int) -> HttpResponse:
     """Bytes [start, end) of a run's log, at most MOST_LOG_BYTES; a negative start counts from the end."""
-    run = _run(request, get_job(request.user, pk))
+    run = run_of(request, get_job(request.user, pk))
     if run is None:
         return HttpResponse(content_type=BINARY)
-    piece = logstore.window(run, _number(request, "start", 0), _number(request, "end", BIGGEST), MOST_LOG_BYTES)
+    piece = logstore.window(run, number(request, "start", 0), number(request, "end", BIGGEST), MOST_LOG_BYTES)
     headers = {
         "X-Log-Run": run.pk, "X-Log-Generation": run.log_generation, "X-Log-Start": piece.start,
         "X-Log-Size": piece.size, "X-Log-Complete": str(run.log_complete).lower(),
@@ -89,7 +89,7 @@ def log(request: HttpRequest, pk: int) -> HttpResponse:
 def log_download(request: HttpRequest, pk: int) -> StreamingHttpResponse:
     """The whole log of a run as a file."""
     job = get_job(request.user, pk)
-    run = _run(request, job)
+    run = run_of(request, job)
     name = f"job-{job.pk}-run-{run.number}.log" if run else f"job-{job.pk}.log"
     return _download(logstore.stream(run) if run else iter(()), name)
 
@@ -231,11 +231,11 @@ def _submission(request: HttpRequest) -> uuid.UUID:
         return uuid.uuid4()
 
 
-def _run(request: HttpRequest, job: Job) -> Run | None:
+def run_of(request: HttpRequest, job: Job) -> Run | None:
     """The run of the job that `?run=` names by its id, or the last one. Http404 for another job's."""
     if not request.GET.get("run"):
         return job.current_run
-    run = job.runs.select_related("node").filter(pk=_number(request, "run", 0)).first()
+    run = job.runs.select_related("node").filter(pk=number(request, "run", 0)).first()
     if run is None:
         raise Http404
     return run
@@ -253,7 +253,7 @@ def _moment(request: HttpRequest, name: str) -> float | None:
     return at
 
 
-def _number(request: HttpRequest, name: str, default: int) -> int:
+def number(request: HttpRequest, name: str, default: int) -> int:
     """A whole number of the query. Http404 for nonsense: only a page's own script makes these addresses."""
     text = request.GET.get(name, "")
     if not text:

@@ -41,7 +41,7 @@ def size(run: Run) -> int:
 
 def stored_end(run_id: int, generation: int) -> int:
     """Where the segments of a run's generation end; 0 without any."""
-    last = LogSegment.objects.filter(run=run_id, generation=generation).order_by("-offset").first()
+    last = LogSegment.objects.filter(run=run_id, generation=generation).defer("marks").order_by("-offset").first()
     return last.offset + last.length if last else 0
 
 
@@ -91,7 +91,7 @@ def stream(run: Run) -> Iterator[bytes]:
 
 def _stored(run: Run, start: int, end: int) -> Iterator[bytes]:
     """What the segments hold of [start, end), without a gap from `start` on."""
-    segments = LogSegment.objects.filter(run=run.pk, generation=run.log_generation, offset__lt=end)
+    segments = LogSegment.objects.filter(run=run.pk, generation=run.log_generation, offset__lt=end).defer("marks")
     for segment in segments.filter(offset__gt=start - F("length")).order_by("offset"):
         if segment.offset > start:
             return

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jobs import containers_logs, logstore
+from jobs import containers_logs, logmarks, logstore
 from jobs.containers import EngineRefused
 from jobs.logframes import (
     NOT_RECORDED,
@@ -246,6 +246,7 @@ class _Text:
         self.room = room
         self.dropped = 0
         self._last_byte = last_byte
+        out.marks.note(out.end, logmarks.UNKNOWN, logmarks.UNKNOWN)
 
     @property
     def end(self) -> int:

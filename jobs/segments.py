@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from jobs import logstore
+from jobs import logmarks, logstore
 from jobs.models import LogSegment, Run
 from portal import live
 
@@ -29,6 +29,7 @@ class SegmentWriter:
         self.generation = generation
         self.stored = stored  # all before this offset is in segments
         self.pending = bytearray()
+        self.marks = logmarks.Marks()  # of what is pending; whoever writes notes them first
 
     @property
     def end(self) -> int:
@@ -54,20 +55,29 @@ class SegmentWriter:
 
     def cut(self) -> None:
         """Store what is pending as a segment. When it fails, it is still pending."""
-        segment = logstore.save(self.run_id, self.generation, self.stored, self.pending)
+        segment = self._segment()
         segment.save(force_insert=True)
         self._pass(segment)
+
+    def _segment(self) -> LogSegment:
+        """What is pending, in storage; its row is not saved yet."""
+        segment = logstore.save(self.run_id, self.generation, self.stored, self.pending)
+        segment.lines = self.pending.count(b"\n")
+        if self.marks.times or self.marks.streams:
+            segment.marks = logmarks.pack(self.marks.between(self.stored, self.end), self.stored)
+        return segment
 
     def _pass(self, segment: LogSegment) -> None:
         self.stored += segment.length
         self.pending.clear()
+        self.marks.forget_before(self.stored)
 
     def complete(self, *, dropped: int, holes: Iterable[dict[str, Any]] = (), base: int | None = None) -> None:
         """Store what is pending and call the log complete, with all the facts about it, in one transaction.
 
         With `base`, this generation takes over the older one's segments before that offset and replaces the rest.
         """
-        last = logstore.save(self.run_id, self.generation, self.stored, self.pending) if self.pending else None
+        last = self._segment() if self.pending else None
         replaced: list[str] = []
         with transaction.atomic():
             if last:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections, connection
 
-from jobs import logstore, tail
+from jobs import logmarks, logstore, tail
 from jobs.models import Run
 from jobs.segments import SegmentWriter
 from jobs.spool import MergedReader, Spool
@@ -55,7 +55,9 @@ class Shipment:
         generation = Run.objects.values_list("log_generation", flat=True).get(pk=self.run_id)
         stored = logstore.stored_end(self.run_id, generation)
         self.out = SegmentWriter(self.run_id, generation, stored)
+        self.out.marks = self.reader.marks
         self.reached = self.reader.skip_to(stored)
+        self.reader.marks.forget_before(stored)
         self._pushed = self._announced = stored
         self.drop_tail()
         self._resumed = True
@@ -122,7 +124,8 @@ class Shipment:
         if not fresh:
             return
         try:
-            tail.push(self.run_id, self.out.generation, self.out.end, fresh, entries=self._entries + 1)
+            marks = logmarks.pack(self.out.marks.between(self._pushed, self.out.end), self._pushed)
+            tail.push(self.run_id, self.out.generation, self.out.end, fresh, marks, entries=self._entries + 1)
         except tail.OutOfStep as error:
             log.info("the tail of run %s has lost its beginning: %s", self.run_id, error)
             self.drop_tail()

@@ -2,23 +2,28 @@
 
 One directory a run: `container` (its id), a file for each attach, in order (`0-whole` when it was attached before
 the container started, else `0-late`, `1-late`, …; `1-over` after the limit), holding the engine's frames as they
-came, `recorded` (made when the engine made its first record), and `dropped` (how many payload bytes past the run's
-limit were not kept). What stands between two pieces is not known here.
+came, beside each a `.times` of its number (when its bytes came, to the second), `recorded` (made when the engine made
+its first record), and `dropped` (how many payload bytes past the run's limit were not kept). What stands between two
+pieces is not known here.
 """
 
 import contextlib
 import os
 import shutil
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from jobs.logframes import ENGINE_LINE, RECOVERING, Deframer, Slice, on_own_line, payload_of
+from jobs.logmarks import UNKNOWN, Marks
 
 WHOLE, LATE, OVER = "whole", "late", "over"  # kinds of pieces
 _CHUNK = 1 << 18
 _NOTE_PERIOD = 1.0  # seconds between two notes of how much was dropped
+_ARRIVAL_PERIOD = 1.0  # seconds between two notes of when output came
+_ARRIVAL = struct.Struct(">Qd")  # the length of the piece before what came, seconds since 1970
 
 
 def sync_directory(path: Path) -> None:
@@ -130,6 +135,7 @@ class Piece:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.kind = path.name.partition("-")[2]
+        self.times = path.with_name(f"{_number(path)}.times")
         self.engine_life = 0
         self.saw_end = False  # the engine closed the stream
         self.delivered: dict[int, int] = {}  # payload bytes a stream, also those past the limit
@@ -167,6 +173,9 @@ class PieceWriter:
     def __init__(self, spool: Spool, piece: Piece) -> None:
         self._spool = spool
         self._fd = os.open(piece.path, os.O_WRONLY | os.O_APPEND)
+        self._times = os.open(piece.times, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._size = os.fstat(self._fd).st_size
+        self._timed_at = 0.0
         self._deframer = Deframer()
         piece.delivered = self._deframer.lengths
         self._unwritten = b""
@@ -176,6 +185,7 @@ class PieceWriter:
         slices = self._deframer.feed(data)
         if self._deframer.broken:
             return  # no frames: the piece stays as it was, never seen to end properly
+        self._note_time()
         length = sum(stop - start for _, start, stop in slices)
         if not self._spool.has_record and self._makes_record(data, slices):
             self._spool.note_first_record()
@@ -188,6 +198,14 @@ class PieceWriter:
         self._spool.drop(length - room)
         if room:
             self._put(data[: _position(slices, room)])
+
+    def _note_time(self) -> None:
+        """What is written next has come now."""
+        now = time.monotonic()
+        if now - self._timed_at >= _ARRIVAL_PERIOD or not self._timed_at:
+            self._timed_at = now
+            with contextlib.suppress(OSError):  # a full disk: that time is not known, then
+                os.write(self._times, _ARRIVAL.pack(self._size, time.time()))
 
     def _makes_record(self, data: memoryview, slices: list[Slice]) -> bool:
         longest = max(self._deframer.lengths.values())
@@ -202,7 +220,9 @@ class PieceWriter:
         self._unwritten = b""
         while data:
             try:
-                data = data[os.write(self._fd, data) :]
+                written = os.write(self._fd, data)
+                self._size += written
+                data = data[written:]
             except OSError:
                 self._unwritten = bytes(data)
                 raise
@@ -211,6 +231,7 @@ class PieceWriter:
         if self._spool.dropped:
             self._spool.note_dropped()
         os.close(self._fd)
+        os.close(self._times)
 
 
 def _position(slices: list[Slice], length: int) -> int:
@@ -232,23 +253,23 @@ class MergedReader:
         self._file: BinaryIO | None = None
         self._deframer = Deframer()
         self._mark = b""
+        self._arrivals: _Arrivals | None = None
+        self.marks = Marks()  # of what was read; whoever reads forgets them
         self.last_byte = b""
 
     def read(self, limit: int) -> bytes:
         """The next bytes, at most `limit`; fewer only when there are no more yet."""
         parts: list[bytes] = []
-        room = limit
-        while room > 0:
-            part = self._next(room)
+        end = self.position + limit
+        while self.position < end:
+            part = self._next(end - self.position)
             if part is None:
                 break
             if part:
                 parts.append(part)
-                room -= len(part)
+                self.position += len(part)
                 self.last_byte = part[-1:]
-        data = b"".join(parts)
-        self.position += len(data)
-        return data
+        return b"".join(parts)
 
     def skip_to(self, offset: int) -> bool:
         """Go forward to an offset. False when the spool ends before it."""
@@ -261,11 +282,15 @@ class MergedReader:
         """Some more bytes, perhaps none of them payload; None at the end of what is there."""
         if self._mark:
             part, self._mark = self._mark[:room], self._mark[room:]
+            self.marks.note(self.position, UNKNOWN, UNKNOWN)
             return part
         has_next = self._index + 1 < len(self._spool.pieces)  # looked at first: the drain may still be writing
         data = self._file.read(min(room, _CHUNK)) if self._file else b""
         if data:
-            return payload_of(data, self._deframer.feed(data))
+            slices = self._deframer.feed(data)
+            if self._arrivals:
+                self._arrivals.note(self.marks, self.position, len(data), slices)
+            return payload_of(data, slices)
         if not has_next:
             return None
         self._open_next()
@@ -277,10 +302,56 @@ class MergedReader:
         piece = self._spool.pieces[self._index]
         self._file = piece.path.open("rb", buffering=0)
         self._deframer = Deframer()
+        self._arrivals = _Arrivals(piece.times)
         if piece.kind == LATE:
             self._mark = on_own_line(RECOVERING, self.last_byte)
 
     def close(self) -> None:
+        for file in (self._file, self._arrivals):
+            if file:
+                file.close()
+        self._file = self._arrivals = None
+
+
+class _Arrivals:
+    """When the bytes of a piece came, read along with it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO | None = None
+        with contextlib.suppress(FileNotFoundError):
+            self._file = path.open("rb", buffering=0)
+        self._at = 0  # in the piece
+        self._time = UNKNOWN
+        self._next = self._read()
+
+    def _read(self) -> tuple[int, int] | None:
+        """The next note as (from where in the piece, second); None when there is none yet."""
+        record = self._file.read(_ARRIVAL.size) if self._file else b""
+        if len(record) < _ARRIVAL.size:
+            return None
+        start, time_of = _ARRIVAL.unpack(record)
+        return start, int(time_of)
+
+    def note(self, marks: Marks, position: int, length: int, slices: list[Slice]) -> None:
+        """Mark the payload, which begins at offset `position`, of the `length` bytes of the piece that come next."""
+        self._next = self._next or self._read()
+        for stream, start, stop in slices:
+            self._pass(self._at + start)
+            if stream != marks.stream or self._time != marks.time:
+                marks.note(position, self._time, stream)
+            while self._next and self._next[0] < self._at + stop:
+                inside = self._next[0] - self._at - start
+                self._pass(self._next[0])
+                marks.note(position + inside, self._time, stream)
+            position += stop - start
+        self._at += length
+
+    def _pass(self, place: int) -> None:
+        """Come to a place in the piece."""
+        while self._next and self._next[0] <= place:
+            self._time = self._next[1]
+            self._next = self._read()
+
+    def close(self) -> None:
         if self._file:
             self._file.close()
-            self._file = None

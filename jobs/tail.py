@@ -1,6 +1,7 @@
 """The door to the newest bytes of live logs: those not yet in a segment, in a Redis stream a run.
 
-An entry's id is `<end offset>-0`, its field `b` the bytes that end there. All of it may vanish at any time.
+An entry's id is `<end offset>-0`, its field `b` the bytes that end there, `m` their marks (`jobs.logmarks`). All of it
+may vanish at any time.
 """
 
 import contextlib
@@ -56,12 +57,15 @@ def _writing() -> Iterator[redis.Redis]:
         raise
 
 
-def push(run_id: int, generation: int, end: int, data: bytes | bytearray, *, entries: int) -> None:
-    """Add the bytes that end at offset `end`; the stream then holds `entries` entries, or OutOfStep is raised."""
+def push(run_id: int, generation: int, end: int, data: bytes | bytearray, marks: bytes = b"", *, entries: int) -> None:
+    """Add the bytes that end at offset `end`; the stream then holds `entries` entries, or OutOfStep is raised.
+
+    `marks` are those of these bytes, packed.
+    """
     key = _key(run_id, generation)
     with _writing() as connection:
         pipe = connection.pipeline(transaction=False)
-        pipe.xadd(key, {"b": bytes(data)}, id=f"{end}-0")
+        pipe.xadd(key, {"b": bytes(data), "m": marks}, id=f"{end}-0")
         pipe.xlen(key)
         pipe.expire(key, _KEEP)
         try:
@@ -108,6 +112,21 @@ def read(run_id: int, generation: int, start: int, stop: int) -> bytes:
     except redis.RedisError:
         pass  # what came before is true none the less
     return b"".join(parts)
+
+
+def marks(run_id: int, generation: int, start: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
+    """(first offset, offset behind, packed marks) of each entry that has some of [start, stop), in order."""
+    try:
+        with live.briefly() as connection:
+            entries = cast(list[Any], connection.xrange(_key(run_id, generation), min=f"{start + 1}-0"))
+    except redis.RedisError:
+        return
+    for entry_id, fields in entries:
+        end_of = _offset(entry_id)
+        first = end_of - len(fields[b"b"])
+        if first >= stop:
+            return
+        yield first, end_of, fields.get(b"m", b"")
 
 
 def _collect(entries: list[Any], at: int, stop: int, parts: list[bytes]) -> int:
