@@ -108,8 +108,8 @@ def create_arguments(script: str, *, millicpus: int = 100, workspace: Path | Non
     return build(RunFacts(
         installation="reference", job=1, run=1, attempt=1, image=BUSYBOX, image_variables=frozenset(),
         image_working_dir="", command_kind="script", script=script, entrypoint=(), arguments=(), environment={},
-        gpus_asked=0, gpu_uuids=(), injection="none", uid=20001, gid=20001, millicpus=millicpus, memory_mib=64, shm_mib=16,
-        pids=settings.PIDS_LIMIT, workspace=str(workspace), binds=(), network=firewall.NETWORK,
+        gpus_asked=0, gpu_uuids=(), injection="none", uid=20001, gid=20001, millicpus=millicpus, memory_mib=64,
+        shm_mib=16, pids=settings.PIDS_LIMIT, workspace=str(workspace), binds=(), network=firewall.NETWORK,
         log_limit_bytes=settings.LOG_LIMIT_BYTES,
     ))  # fmt: skip
 

@@ -86,6 +86,9 @@ class JobRow(Schema):
     exit_code: int | None
     end: EndOut | None
     run: RunOut | None = Field(description="The last attempt")
+    output: dict[str, Any] | None = Field(
+        description="How far its program says that it is: percent, text, ends_at (or null); null when it tells nothing"
+    )
     put_back: str = Field(description="Why it waits although it ran already; else empty")
     loan: str = Field(description="That its GPUs are borrowed, and when they can be taken back; else empty")
 

@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 
 from jobs import wording, workspace
 from jobs.access import can_control
+from jobs.looks import output
 from jobs.models import Job, JobEvent, Run
 from jobs.readings import job_gpus_now
 from jobs.reorder import priorities
@@ -23,7 +24,8 @@ def context(job: Job, reader: Any) -> dict[str, Any]:
     now = job_gpus_now(job, run) if said["is_live"] else None
     return {
         "job": job, "run": run, "said": said, "events": events(job), "runs": runs(job),
-        "times": {"elapsed": elapsed_share(run)}, "command": command(job), "secrets": sorted(job.secrets_encrypted),
+        "times": {"elapsed": elapsed_share(run)}, "output": output(job, run), "command": command(job),
+        "secrets": sorted(job.secrets_encrypted),
         "mounts": list(job.mounts.all()), "facts": _facts(run), "granted": _granted(run, said),
         "gpus": shown_gpus(said["gpus_granted"], now), "container": _container(now),
         "submission": uuid.uuid4(), "page_data": {**_page_data(job, said), "gpus_now": now},

@@ -1,11 +1,12 @@
 """How a state looks on every page and in every JSON: word, icon and tone, from one table."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from jobs import wording
-from jobs.models import Job
+from jobs.models import Job, Run
 from jobs.policy.explain import is_final
-from jobs.states import WAITING, JobState
+from jobs.states import LIVE, WAITING, JobState, RunState
 
 
 @dataclass(frozen=True)
@@ -41,3 +42,25 @@ def state_look(state: str) -> Look:
     """The look of a job's state."""
     icon, tone = _LOOKS[JobState(state)]
     return Look(label=str(wording.state_label(state)), icon=icon, tone=tone)
+
+
+MOST_LEFT = 366 * 86400  # seconds: a guess beyond is none
+
+
+@dataclass(frozen=True)
+class Output:
+    """How far a live run's program says that it is: percent, in words (may be empty), and when it should be done."""
+
+    percent: int
+    text: str
+    ends_at: datetime | None
+
+
+def output(job: Job, run: Run | None) -> Output | None:
+    """None when the program tells nothing, or runs no more."""
+    found = run.output_progress if run is not None and job.state in LIVE and run.state != RunState.ENDED else None
+    if not found:
+        return None
+    at, left = datetime.fromtimestamp(found["at"], UTC), found.get("left")
+    ends_at = at + timedelta(seconds=left) if left is not None and 0 < left < MOST_LEFT else None
+    return Output(min(int(100 * found["fraction"]), 100), wording.output_progress(found), ends_at)

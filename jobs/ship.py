@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections, connection
 
 from jobs import logmarks, logstore, tail
+from jobs.gauge import Gauge
 from jobs.models import Run
 from jobs.segments import SegmentWriter
 from jobs.spool import MergedReader, Spool
@@ -39,6 +40,7 @@ class Shipment:
         self.lock = threading.Lock()
         self.reader = MergedReader(spool)
         self.out = SegmentWriter(run_id, 0)
+        self.gauge = Gauge(run_id)
         self.reached = True  # False: the spool ends before the segments do; it lost bytes with the host's power
         self._resumed = False
         self._pending_since = 0.0
@@ -59,6 +61,7 @@ class Shipment:
         self.reached = self.reader.skip_to(stored)
         self.reader.marks.forget_before(stored)
         self._pushed = self._announced = stored
+        self.gauge.resume()
         self.drop_tail()
         self._resumed = True
 
@@ -76,19 +79,22 @@ class Shipment:
         finally:
             self._push()
             self._announce()
+            self.gauge.write()
         if more:
             return 0
         if self._pushed < self.out.end:
             return _RETRY
+        waits = [] if self.gauge.wait is None else [self.gauge.wait]
         if self.out.pending:
-            return max(self._pending_since + settings.LOG_SEGMENT_PERIOD - time.monotonic(), NEWS_PERIOD)
-        return None
+            waits.append(self._pending_since + settings.LOG_SEGMENT_PERIOD - time.monotonic())
+        return max(min(waits), NEWS_PERIOD) if waits else None
 
     def ship_rest(self) -> None:
         """Read the spool to its end, storing full segments. Nobody writes to it any more."""
         self.resume()
         while self._fill():
             self._cut()
+        self.gauge.write(last=True)
 
     def _ship_segments(self) -> bool:
         """Read on and store each full segment. Returns whether there may be more to read."""
@@ -106,6 +112,7 @@ class Shipment:
             if data and not self.out.pending:
                 self._pending_since = time.monotonic()
             self.out.pending += data
+            self.gauge.take(data)
             if len(data) < asked:
                 break
         return self.out.room <= 0

@@ -13,12 +13,12 @@ from django.utils import timezone
 from jobs import board, borrowing, estimates, logstore, wording
 from jobs.access import can_control, can_pin, denial
 from jobs.amend import lowered, submitted_with
-from jobs.looks import cannot_start, state_look
+from jobs.looks import cannot_start, output, state_look
 from jobs.models import AllocationSlot, Job, Run
 from jobs.policy import Expected
 from jobs.states import ENDED, LIVE, WAITING, JobState, RunState
 
-VOLATILE = ("server_time", "log", "progress", "place", "headline")  # they change without the page's shape changing
+VOLATILE = ("server_time", "log", "progress", "output", "place", "headline")  # the page's shape does not hang on them
 
 
 def status(job: Job, reader: Any) -> dict[str, Any]:
@@ -46,7 +46,9 @@ def status(job: Job, reader: Any) -> dict[str, Any]:
 def summary(job: Job, run: Run | None, reader: Any) -> dict[str, Any]:
     """The part of `status` that lists show: no query of its own where `run` comes with its node."""
     said = {**_what(job), **_now(job, run, reader), **_times(job, run), **_end(job, run)}
-    return said | {"run": run and _run(run), "put_back": wording.put_back(job, run)}
+    return said | {
+        "run": run and _run(run), "put_back": wording.put_back(job, run), "output": _output(job, run),
+    }  # fmt: skip
 
 
 def current_run(job: Job) -> Run | None:
@@ -199,6 +201,12 @@ def _progress(job: Job, run: Run | None) -> dict[str, Any] | None:
     done, total = run.progress.get("done_bytes"), run.progress.get("total_bytes")
     percent = min(100, round(100 * done / total)) if done and total else None
     return {"text": wording.progress(run), "percent": percent}
+
+
+def _output(job: Job, run: Run | None) -> dict[str, Any] | None:
+    """How far the program says that it is, see `jobs.looks.Output`; None when it tells nothing, or runs no more."""
+    found = output(job, run)
+    return {"percent": found.percent, "text": found.text, "ends_at": iso(found.ends_at)} if found else None
 
 
 def place(job: Job) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from django.utils.translation import pgettext
 
 def words() -> dict[str, str]:
     """Script key to sentence."""
-    return {**_times(), **_line(), **_log(), **_gpus()}
+    return {**_times(), **_line(), **_log(), **_output(), **_gpus()}
 
 
 def _times() -> dict[str, str]:
@@ -48,6 +48,13 @@ def _log() -> dict[str, str]:
         "log waiting": _("The log appears here as soon as the job starts."),
         "no match": _("No match in what is loaded"),
         "matches": _("{index} of {count}"),
+    }
+
+
+def _output() -> dict[str, str]:
+    return {
+        "metric from to": _("{name}: from {first} to {last}"),
+        "step at": _("step {step}"),
     }
 
 

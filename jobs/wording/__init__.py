@@ -9,6 +9,7 @@ from jobs.wording.events import event_sentence, progress, warning
 from jobs.wording.expected import ahead, expected_start, trust
 from jobs.wording.extension import extension
 from jobs.wording.loans import loan
+from jobs.wording.output import output_progress
 from jobs.wording.quantities import clock_time, cpus, duration, gpu_hours, gpu_share, gpus, memory, place
 from jobs.wording.refusals import problem, refusal, refusals, told
 from jobs.wording.states import headline, priority_label, put_back, state_label
@@ -32,6 +33,7 @@ __all__ = [
     "headline",
     "loan",
     "memory",
+    "output_progress",
     "place",
     "priority_label",
     "problem",

@@ -5,6 +5,7 @@ import "./styles/job.css";
 import { Charts } from "./charts.js";
 import { down, heard, isDeaf, out, pinged } from "./live.js";
 import { LogView } from "./log.js";
+import { Metrics, showOutput } from "./output.js";
 import { fillGpu, memory, showAge } from "./readings.js";
 import { Socket } from "./socket.js";
 import { serverNow, setServerTime, showTimes } from "./times.js";
@@ -31,6 +32,8 @@ const socket = new Socket(`/ws/jobs/${page.id}/`, {
 });
 const log = new LogView(page.url, (message) => socket.send(message));
 const charts = new Charts(page.url);
+let isLive = page.status.is_live;
+const metrics = new Metrics(page.url, () => isLive);
 
 function setStatus(status) {
   setServerTime(status.server_time);
@@ -40,7 +43,10 @@ function setStatus(status) {
   bind("ahead", status.place && (status.place.ahead?.text ?? " "));
   bind("sentence", status.headline);
   setProgress(status.progress);
+  showOutput(status.output);
+  isLive = status.is_live;
   if (status.version !== version) refresh();
+  if (status.is_ended) metrics.last();
 }
 
 function bind(name, text) {
