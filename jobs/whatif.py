@@ -9,6 +9,7 @@ import logging
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,7 +21,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from jobs import replays, snapshot, usage
-from jobs.models import Cluster, Job, Run, Team, WhatIf
+from jobs.models import Cluster, Job, JobEvent, Run, Team, WhatIf
 from jobs.policy.changes import Changes
 from jobs.policy.meters import Report, Waits, waits
 from jobs.policy.replay import Setup, Task, replay
@@ -130,6 +131,7 @@ def _facts(report: Report, names: Mapping[int, str]) -> dict[str, Any]:
     return {
         "waits": _waits(report.waits), "makespan": report.makespan, "utilisation": report.utilisation,
         "fragmentation": report.mean_fragmentation, "preemptions": report.preemptions, "gpus": report.gpus,
+        "moves": report.moves,
         "never": report.tasks - report.started,
         "never_first": [{"job": job, "name": names[job], "reason": reason} for job, reason in report.never],
     }  # fmt: skip
@@ -181,12 +183,36 @@ def history(begin: datetime, end: datetime) -> tuple[list[Task], list[float]]:
         first.setdefault(job, placed)
         last[job] = placed, ended
     tasks, actual = list[Task](), list[float]()
+    held = holds(first)
     for row in Job.objects.filter(pk__in=first).defer("script", "environment", "secrets_encrypted"):
-        task = _task(row, *last[row.pk], begin=begin, end=end)
+        task = replace(_task(row, *last[row.pk], begin=begin, end=end), holds=_before(held[row.pk], last[row.pk][0]))
         tasks.append(task)
         if task.counts:
-            actual.append((first[row.pk] - task.job.queued_at).total_seconds())
+            waited = first[row.pk] - task.job.queued_at
+            actual.append(waited.total_seconds() - task.held_for(first[row.pk]))
     return tasks, actual
+
+
+def holds(jobs: Iterable[int]) -> dict[int, list[tuple[datetime, datetime | None]]]:
+    """When each of the jobs was on hold, by its owner or an admin or both, by the journal; None: still."""
+    found = defaultdict[int, list[tuple[datetime, datetime | None]]](list)
+    holders = defaultdict[int, set[str]](set)
+    events = JobEvent.objects.filter(job__in=list(jobs), kind__in=("HELD", "RELEASED")).order_by("pk")
+    for job, kind, by, at in events.values_list("job_id", "kind", "params__by", "at"):
+        was = bool(holders[job])
+        (holders[job].add if kind == "HELD" else holders[job].discard)(by)
+        if not was and holders[job]:
+            found[job].append((at, None))
+        elif was and not holders[job]:
+            found[job][-1] = found[job][-1][0], at
+    return found
+
+
+def _before(
+    found: Iterable[tuple[datetime, datetime | None]], start: datetime
+) -> tuple[tuple[datetime, datetime], ...]:
+    """The holds that were over when its last run was placed: what came later held back nothing that is played."""
+    return tuple((since, min(until or start, start)) for since, until in found if since < start)
 
 
 def _task(row: Job, placed: datetime, ended: datetime | None, *, begin: datetime, end: datetime) -> Task:
@@ -198,9 +224,9 @@ def _task(row: Job, placed: datetime, ended: datetime | None, *, begin: datetime
     length = (ended - max(placed, begin)).total_seconds()
     job = replace(
         snapshot.waiting(row), queued_at=begin if carried else came, held_by=(), pinned=False, blocked_since=None,
-        avoid=frozenset(), start_after=None, yields_to=None,
+        moved=False, avoid=frozenset(), start_after=None, yields_to=None,
     )  # fmt: skip
     return Task(
         job=job, seconds=max(length, 0.0), image=row.image, name=row.name, preemptible=row.preemptible,
-        grace_seconds=row.grace_seconds, counts=not carried and row.created_at >= begin,
+        movable=row.movable, grace_seconds=row.grace_seconds, counts=not carried and row.created_at >= begin,
     )  # fmt: skip

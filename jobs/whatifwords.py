@@ -86,9 +86,11 @@ def rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     facts = (
         ("makespan", _("Makespan"), seconds, -1), ("utilisation", _("Utilisation"), percent, 1),
         ("fragmentation", _("Fragmented GPUs"), percent, -1), ("gpus", _("GPUs"), _plain, 0),
-        ("preemptions", _("Stopped for others"), _plain, -1), ("never", _("Jobs that could never start"), _plain, -1),
+        ("preemptions", _("Stopped for others"), _plain, -1), ("moves", _("Moved for others"), _plain, -1),
+        ("never", _("Jobs that could never start"), _plain, -1),
     )  # fmt: skip
-    return [*waits, *(_row(label, now[key], then[key], say, better=better) for key, label, say, better in facts)]
+    known = [fact for fact in facts if fact[0] in now]  # a stored result may be older than what it lacks
+    return [*waits, *(_row(label, now[key], then[key], say, better=better) for key, label, say, better in known)]
 
 
 def never(result: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -27,7 +27,11 @@ MINUTE, HOUR = 60.0, 3600.0
 
 
 def task(pk: int, *, at: float = 0.0, seconds: float | None = 100.0, **fields: Any) -> Task:
-    mine = {name: fields.pop(name) for name in ("preemptible", "grace_seconds", "counts") if name in fields}
+    mine = {
+        name: fields.pop(name)
+        for name in ("preemptible", "movable", "grace_seconds", "counts", "holds")
+        if name in fields
+    }
     defaults: dict[str, Any] = {
         "user": 1, "team": 1, "priority": 1, "gpus": 1, "millicpus": 0, "memory_mib": 0, "limit_seconds": 3600,
     }  # fmt: skip
@@ -85,6 +89,27 @@ def test_a_preempted_job_has_its_grace_and_begins_anew_after_the_winner() -> Non
     assert report.preemptions == 1
     assert starts == {1: [0.0, 65.0], 2: [15.0]}
     assert (report.ended, report.makespan) == (2, 365.0)
+
+
+def test_a_moved_job_has_its_grace_and_goes_on_elsewhere_with_the_rest_of_its_time() -> None:
+    """One GPU free on each of two hosts: a job is moved from one to the other, so that a job of two can start."""
+    tasks = (
+        task(1, seconds=100.0), task(2, seconds=1000.0, movable=True, grace_seconds=10.0), task(3, seconds=1000.0),
+        task(4, seconds=100.0), task(5, at=500.0, gpus=2, seconds=50.0),
+    )  # fmt: skip
+    rules = Rules(defragment=True, protected_for=0.0)
+    report, starts = play(*tasks, picture=hosts(2, gpus=2, rules=rules))
+    assert (report.moves, report.preemptions, report.ended) == (1, 0, 5)
+    assert starts[5] == [510.0]
+    assert starts[2] == [0.0, 510.0]
+    assert report.makespan == 1000.0, "it went on with what was left"
+
+
+def test_a_job_on_hold_starts_when_it_is_released_and_that_is_no_wait() -> None:
+    held = (EPOCH + timedelta(seconds=50), EPOCH + timedelta(seconds=300))
+    report, starts = play(task(1), task(2, at=10.0, holds=(held,)), task(3, at=20.0))
+    assert starts == {1: [0.0], 3: [100.0], 2: [300.0]}
+    assert report.waits.mean == pytest.approx((0.0 + 40.0 + 80.0) / 3), "job 2 waited 40 s before it was put on hold"
 
 
 def test_a_job_within_a_protected_run_s_time_waits_that_out() -> None:
@@ -193,6 +218,8 @@ def test_offered_jobs_are_placed_or_dropped_and_never_end() -> None:
     assert (found.placed, found.tasks) == (3, 4)
     assert (found.asked, found.allocated) == (1.8, 0.8)
     assert found.curve[-1] == (1.8, 0.8)
+    assert found.dropped == (3,)
+    assert [(job, reason["code"]) for job, reason in found.never] == [(3, "BUSY_GPUS")]
 
 
 # --- files ---
@@ -274,6 +301,19 @@ def test_the_command_prints_a_table_or_one_json_object(tmp_path: Path) -> None:
     said = json.loads(run(tmp_path, "--json"))
     assert (said["makespan"], said["gpus"], said["by_team"]["nlp"]["jobs"]) == (400.0, 8.0, 1)
     assert json.loads(run(tmp_path, "--json", "--placement-only"))["placed"] == 1
+
+
+def test_placement_alone_names_what_it_dropped_and_why(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(["job,gpus,name", "7,8,all", *(f"{n},1,late" for n in range(8, 15))]))
+    table, values = StringIO(), StringIO()
+    call_command("replay", str(trace), hosts="1x8", placement_only=True, stdout=table)
+    call_command("replay", str(trace), hosts="1x8", placement_only=True, json=True, stdout=values)
+    assert "#8 late: All 8 GPUs that would do are in use." in table.getvalue()
+    assert "and 2 more" in table.getvalue()
+    found = json.loads(values.getvalue())
+    assert found["dropped"] == list(range(8, 15))
+    assert found["never"][0]["message"] == "All 8 GPUs that would do are in use."
 
 
 @pytest.mark.parametrize(

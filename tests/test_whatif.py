@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from jobs import whatif
-from jobs.models import Allocation, Job, Quota, Run, WhatIf
+from jobs.models import Allocation, Job, JobEvent, Quota, Run, WhatIf
 from jobs.policy.changes import Changes
 from jobs.states import JobState, RunState
 from jobs.whatifforms import WhatIfForm
@@ -72,6 +72,21 @@ def test_history_played_as_it_is_waits_as_it_did(yesterday: list[Job]) -> None:
     assert found["now"]["waits"]["mean"] == pytest.approx(1500, abs=5)
     assert found["then"] == found["now"]
     assert [row["name"] for row in found["users"]] == ["alice", "bob"]
+
+
+@pytest.mark.django_db
+def test_a_job_that_was_on_hold_does_not_start_before_it_was_released(alice: User) -> None:
+    factories.make_node(gpus=1)
+    came = timezone.now() - timedelta(days=1)
+    job = ran(alice, came=came, waited=HOUR, took=HOUR)
+    for kind, at in (("HELD", came + HOUR / 4), ("RELEASED", came + HOUR * 3 / 4)):
+        JobEvent.objects.create(job=job, kind=kind, at=at, params={"by": "user"})
+    JobEvent.objects.create(job=job, kind="HELD", at=came + 3 * HOUR, params={"by": "admin"})
+    assert answer()["actual"]["mean"] == pytest.approx(1800, abs=2), "what it was on hold is no wait"
+    JobEvent.objects.filter(kind="HELD", params__by="user").update(at=came)
+    found = answer()
+    assert (found["actual"]["mean"], found["now"]["waits"]["mean"]) == (pytest.approx(900), pytest.approx(0, abs=2))
+    assert found["now"]["makespan"] == pytest.approx(1.75 * 3600, abs=5), "it began when it was released"
 
 
 @pytest.mark.django_db

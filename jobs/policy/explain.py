@@ -43,6 +43,11 @@ def impossible(job: Waiting, ledgers: Sequence[Ledger]) -> list[Reason]:
     return _impossible(job, Hardware(ledgers))
 
 
+def why_not(job: Waiting, hardware: Hardware) -> Reason:
+    """The first thing that keeps a job that no gate holds back from starting on what is free."""
+    return next(_no_room(job, hardware), {"code": "BUSY_TOGETHER"})
+
+
 class Explain:
     """The reasons of one pass, once everything is given away."""
 
@@ -77,23 +82,8 @@ class Explain:
 
     def _hardware_says(self, job: Waiting) -> tuple[Reason, ...]:
         if job.shape not in self._room:
-            self._room[job.shape] = tuple(self._no_room(job))
+            self._room[job.shape] = tuple(_no_room(job, self._hardware))
         return self._room[job.shape]
-
-    def _no_room(self, job: Waiting) -> Iterator[Reason]:
-        if not self._snapshot.nodes:
-            yield {"code": "NO_NODE"}
-            return
-        able = self._hardware.able(job)
-        if not able:
-            yield from _impossible(job, self._hardware)
-            return
-        opened = [kind for kind in able if kind.open]
-        suiting = self._hardware.suiting(job)
-        if opened:
-            yield from _busy(job, opened, suiting)
-            yield from sick_counts(job, opened, suiting)[:_MOST_SICK]
-        yield from _closed(closed for kind in able for closed in kind.closed)
 
     def _kept(self, job: Waiting) -> Iterator[Reason]:
         """The nodes that have room for the job, but keep it for another."""
@@ -119,6 +109,22 @@ class Explain:
 def _minute(at: datetime) -> str:
     """The full minute that is reached by then at the latest, which small shifts leave alone."""
     return (at + timedelta(seconds=59, microseconds=999_999)).replace(second=0, microsecond=0).isoformat()
+
+
+def _no_room(job: Waiting, hardware: Hardware) -> Iterator[Reason]:
+    if not hardware.kinds:
+        yield {"code": "NO_NODE"}
+        return
+    able = hardware.able(job)
+    if not able:
+        yield from _impossible(job, hardware)
+        return
+    opened = [kind for kind in able if kind.open]
+    suiting = hardware.suiting(job)
+    if opened:
+        yield from _busy(job, opened, suiting)
+        yield from sick_counts(job, opened, suiting)[:_MOST_SICK]
+    yield from _closed(closed for kind in able for closed in kind.closed)
 
 
 def _busy(job: Waiting, kinds: Sequence[NodeKind], suiting: frozenset[GpuKind]) -> Iterator[Reason]:

@@ -122,7 +122,7 @@ class Holdings:
         self._decaying.advance((now - self.now).total_seconds())
         self.now = now
 
-    def take(self, placement: Placement, job: Waiting, *, run: int, preemptible: bool) -> Running:
+    def take(self, placement: Placement, job: Waiting, *, run: int) -> Running:
         """The job starts as `run`. Returns it as the next pass sees it."""
         cards = [self._gpus[uuid] for uuid in placement.gpu_uuids]
         gpus, job = len(cards), charged(job, cards)
@@ -131,7 +131,7 @@ class Holdings:
             run=run, job=job.id, user=job.user, team=job.team, priority=job.priority, node=placement.node, gpus=gpus,
             slots=slots, millicpus=job.millicpus, memory_mib=job.memory_mib, since=self.now,
             ends_by=None if job.limit_seconds is None else self.now + timedelta(seconds=job.limit_seconds),
-            preemptible=preemptible, interactive=job.interactive, gpu_milli=job.gpu_milli if shares(job) else WHOLE,
+            interactive=job.interactive, gpu_milli=job.gpu_milli if shares(job) else WHOLE,
         )  # fmt: skip
         self._charge(running, +1)
         held = _Held(job, gpus, cards[0].model if gpus else "", self.now)

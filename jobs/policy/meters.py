@@ -14,7 +14,7 @@ SHAPES = 12  # the most asked for, by which fragmentation is measured
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """Waits of some jobs from arrival to first start; all None when there are none."""
+    """Waits of some jobs from arrival to first start, without what they were on hold; all None when there are none."""
 
     jobs: int
     mean: float | None
@@ -47,6 +47,7 @@ class Report:
     utilisation: float  # of GPU time within the makespan
     fragmentation: tuple[tuple[float, float], ...]  # seconds since the begin, share
     preemptions: int
+    moves: int
     passes: int
     never: tuple[tuple[int, Reason], ...] = ()  # the first jobs that could never start, each with what is in the way
 
@@ -80,13 +81,14 @@ class Meter:
         if self.shapes and (not self.samples or at >= self.samples[-1][0] + self._pause):
             self.samples.append((at, self._fragmentation(nodes.values())))
 
-    def started(self, job: Waiting, now: datetime, *, counts: bool) -> None:
+    def started(self, job: Waiting, now: datetime, *, counts: bool, held: float = 0.0) -> None:
+        """For the first time, having been on hold for so many seconds."""
         self.starts += 1
         if counts:
-            self.waited.append((job.user, job.team, (now - job.queued_at).total_seconds()))
+            self.waited.append((job.user, job.team, (now - job.queued_at).total_seconds() - held))
 
     def report(
-        self, *, tasks: int, ended: int, last_end: datetime, preemptions: int, passes: int,
+        self, *, tasks: int, ended: int, last_end: datetime, preemptions: int, moves: int, passes: int,
         never: Sequence[tuple[int, Reason]],
     ) -> Report:  # fmt: skip
         users, teams = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
@@ -100,7 +102,7 @@ class Meter:
             by_user={user: waits(found) for user, found in sorted(users.items())},
             by_team={team: waits(found) for team, found in sorted(teams.items())},
             makespan=makespan, gpus=self.capacity, utilisation=self.gpu_seconds / whole if whole else 0.0,
-            fragmentation=tuple(self.samples), preemptions=preemptions, passes=passes,
+            fragmentation=tuple(self.samples), preemptions=preemptions, moves=moves, passes=passes,
             never=tuple(never),
         )  # fmt: skip
 

@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 
 from jobs.policy import meters, place
 from jobs.policy.account import Account
+from jobs.policy.explain import why_not
+from jobs.policy.hardware import Hardware
 from jobs.policy.ledger import charged
-from jobs.policy.view import WHOLE, Snapshot, Waiting
+from jobs.policy.replay import NAMED
+from jobs.policy.view import WHOLE, Reason, Snapshot, Waiting
 
 MARKS = 100  # points of the curve
 
@@ -25,6 +28,8 @@ class Offered:
     allocated: float  # share of GPUs given
     curve: tuple[tuple[float, float], ...]  # share asked so far, share allocated then
     fragmentation: float | None  # as in `meters.Report`, at the end
+    dropped: tuple[int, ...] = ()  # the jobs that did not fit, in the order offered
+    never: tuple[tuple[int, Reason], ...] = ()  # the first of them, each with what was in the way when it was offered
 
 
 def offer(jobs: Sequence[Waiting], picture: Snapshot, *, progress: Callable[[float], None] | None = None) -> Offered:
@@ -32,7 +37,7 @@ def offer(jobs: Sequence[Waiting], picture: Snapshot, *, progress: Callable[[flo
     account = Account(replace(picture, waiting=tuple(jobs)))  # whose shapes say what is scarce
     whole = sum(1 for node in picture.nodes for gpu in node.gpus if gpu.unavailable is None) * WHOLE or 1
     asked = given = placed = 0
-    curve = list[tuple[float, float]]()
+    curve, dropped, never = list[tuple[float, float]](), list[int](), list[tuple[int, Reason]]()
     for number, job in enumerate(jobs, 1):
         asked += job.milli_of()
         ledger = place.choose(job, account.fleet)
@@ -40,6 +45,10 @@ def offer(jobs: Sequence[Waiting], picture: Snapshot, *, progress: Callable[[flo
             gpus = account.fleet.take(ledger, job)
             given += charged(job, gpus).milli_of(len(gpus))
             placed += 1
+        else:
+            dropped.append(job.id)
+            if len(never) < NAMED:
+                never.append((job.id, why_not(job, Hardware(account.nodes))))
         if number * MARKS // len(jobs) > (number - 1) * MARKS // len(jobs):
             curve.append((asked / whole, given / whole))
             if progress is not None:
@@ -47,6 +56,7 @@ def offer(jobs: Sequence[Waiting], picture: Snapshot, *, progress: Callable[[flo
     return Offered(
         tasks=len(jobs), placed=placed, gpus=whole / WHOLE, asked=asked / whole, allocated=given / whole,
         curve=tuple(curve), fragmentation=_fragmentation(account, jobs, whole / WHOLE),
+        dropped=tuple(dropped), never=tuple(never),
     )  # fmt: skip
 
 

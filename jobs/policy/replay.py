@@ -1,7 +1,8 @@
-"""Play a trace through the scheduler's own `make_plan`: arrivals, ends, limits, preemption. Pure and deterministic.
+"""Play a trace through the scheduler's own `make_plan`: arrivals, holds, ends, limits, jobs that make way. Pure.
 
 Time jumps from event to event. Events within `Setup.tick` share one pass, as wishes for a pass do in the
-scheduler. A preempted job goes back to its place and begins anew. Times in seconds where they are no datetimes.
+scheduler. A preempted job goes back to its place and begins anew; one that is moved goes on with what it has left.
+The same trace gives the same report. Times in seconds where they are no datetimes.
 """
 
 import heapq
@@ -15,7 +16,7 @@ from jobs.policy.explain import is_final
 from jobs.policy.holdings import Holdings
 from jobs.policy.past import Like, Past
 from jobs.policy.plan import make_plan
-from jobs.policy.view import Placement, Plan, Preemption, Reason, Running, Snapshot, Waiting
+from jobs.policy.view import Move, Placement, Plan, Preemption, Reason, Running, Snapshot, Waiting
 
 NAMED = 5  # jobs that could never start
 BUDGET_BEAT = timedelta(hours=1)  # a window of GPU-hours moves on: look again
@@ -30,8 +31,10 @@ class Task:
     image: str = ""
     name: str = ""
     preemptible: bool = False
+    movable: bool = False
     grace_seconds: float = 30.0
     counts: bool = True  # whether its wait is measured
+    holds: tuple[tuple[datetime, datetime], ...] = ()  # from, until: while it waits it does not start then
 
     @property
     def like(self) -> Like:
@@ -41,9 +44,28 @@ class Task:
         """How long it runs on so many GPUs: an elastic one on fewer takes longer in proportion, its limit ends it."""
         if self.seconds is None:
             return None
-        slower = self.job.gpus / gpus if gpus else 1.0
+        seconds, limit = self.seconds * self._slower(gpus), self.job.limit_seconds
+        return timedelta(seconds=seconds if limit is None else min(seconds, limit))
+
+    def _slower(self, gpus: int) -> float:
+        return self.job.gpus / gpus if gpus else 1.0
+
+    def rest(self, ran: float, gpus: int) -> "Task":
+        """What is left of it, and of its limit, once it ran so many seconds on so many GPUs."""
         limit = self.job.limit_seconds
-        return timedelta(seconds=self.seconds * slower if limit is None else min(self.seconds * slower, limit))
+        left = None if self.seconds is None else max(self.seconds - ran / self._slower(gpus), 0.0)
+        job = self.job if limit is None else replace(self.job, limit_seconds=max(round(limit - ran), 1))
+        return replace(self, job=job, seconds=left)
+
+    def held_until(self, now: datetime) -> datetime | None:
+        """When the hold ends that it has now; None: it is not on hold."""
+        return next((until for since, until in self.holds if since <= now < until), None)
+
+    def held_for(self, until: datetime) -> float:
+        """Seconds that it was on hold until then, from its arrival on."""
+        came = self.job.queued_at
+        spans = ((min(end, until) - max(since, came)).total_seconds() for since, end in self.holds)
+        return sum(span for span in spans if span > 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +87,7 @@ class Setup:
 class _Kind(IntEnum):
     ENDS = 0  # before arrivals of the same moment
     ARRIVES = 1
+    HOLD = 2  # begins, or ends
 
 
 @dataclass
@@ -93,6 +116,7 @@ class _State:
     new: set[int] = field(default_factory=set)  # jobs that arrived since the last pass
     live: dict[int, _Live] = field(default_factory=dict)  # by run
     preemptions: int = 0
+    moves: int = 0
     passes: int = 0
 
 
@@ -110,6 +134,7 @@ class _Replay:
         self.holdings = Holdings(setup.picture, begin, half_life=setup.half_life)
         self.meter = meters.Meter(setup.picture, [task.job for task in tasks], samples=setup.samples)
         self.events: list[tuple[datetime, int, int]] = [(t.job.queued_at, _Kind.ARRIVES, t.job.id) for t in tasks]
+        self.events += [(at, _Kind.HOLD, task.job.id) for task in tasks for hold in task.holds for at in hold]
         heapq.heapify(self.events)
         self.window = self.holdings.longest_window
         self.runs = 0
@@ -151,7 +176,7 @@ class _Replay:
                 since = max(job.queued_at, job.start_after or job.queued_at)
                 lifts = int((now - since).total_seconds() // rules.lift_after) + 1
                 moments.append(since + timedelta(seconds=lifts * rules.lift_after))
-        if rules.preempt_lower or self.holdings.guarantees:
+        if rules.preempt_lower or rules.defragment or self.holdings.guarantees:
             protected = timedelta(seconds=rules.protected_for)
             moments += [live.running.since + protected for live in self.state.live.values()]
         return [moment for moment in moments if moment > now]
@@ -166,14 +191,25 @@ class _Replay:
         self.state.now = now
         self.meter.advance(now, gpus=self.holdings.gpus, nodes=self.holdings.nodes)
         self.holdings.advance(now)
+        happens = {_Kind.ARRIVES: self._arrive, _Kind.HOLD: self._look_for_holds}
         for moment, kind, number in batch:
-            came += self._arrive(number) if kind == _Kind.ARRIVES else self._end(number, moment)
+            came += self._end(number, moment) if kind == _Kind.ENDS else happens[_Kind(kind)](number)
         return came
 
     def _arrive(self, job_id: int) -> int:
         self.state.waiting[job_id] = self.records[job_id].task.job
         self.state.new.add(job_id)
+        self._look_for_holds(job_id)
         self.done += 1
+        return 1
+
+    def _look_for_holds(self, job_id: int) -> int:
+        """Whether the job is on hold is as it was then, if it waits."""
+        job = self.state.waiting.get(job_id)
+        if job is None:
+            return 0
+        held = self.records[job_id].task.held_until(self.state.now) is not None
+        self.state.waiting[job_id] = replace(job, held_by=("user",) if held else ())
         return 1
 
     def _end(self, run: int, at: datetime) -> int:
@@ -188,12 +224,20 @@ class _Replay:
         if live.ends is not None and at >= live.ends:
             record.ended = at
             self.done += 1
-        else:  # back to its old place, but not before the job that it made way for
-            winner = live.running.makes_way_for
-            self.state.waiting[task.job.id] = replace(
-                task.job, yields_to=winner if winner in self.state.waiting else None
-            )
+        else:
+            self._wait_again(live, at)
         return 1
+
+    def _wait_again(self, live: _Live, at: datetime) -> None:
+        """Back to its old place, but not before the job that it made way for."""
+        record, run = self.records[live.task.job.id], live.running
+        if run.goes_on:
+            record.task = live.task.rest((at - run.since).total_seconds(), run.gpus)
+        job = replace(record.task.job, yields_to=run.makes_way_for if run.makes_way_for in self.state.waiting else None)
+        if run.goes_on:
+            job = replace(job, moved=True, pinned=True, avoid=frozenset(run.slots))
+        self.state.waiting[job.id] = job
+        self._look_for_holds(job.id)
 
     def _learn(self, live: _Live, at: datetime) -> None:
         """What the run's end says of others: one that its limit or another job cut off lasts at least so long."""
@@ -219,9 +263,9 @@ class _Replay:
             since = (job.blocked_since or picture.now) if job_id in plan.blocked else None
             if since != job.blocked_since:
                 self.state.waiting[job_id] = replace(job, blocked_since=since)
-        for preemption in plan.preemptions:
-            self._preempt(preemption)
-        return len(plan.placements) + len(plan.preemptions)
+        for way in (*plan.preemptions, *plan.moves):
+            self._make_way(way)
+        return len(plan.placements) + len(plan.preemptions) + len(plan.moves)
 
     def _picture(self, *, likely: bool) -> Snapshot:
         past, now, lives = self.setup.past, self.state.now, self.state.live.values()
@@ -244,9 +288,11 @@ class _Replay:
         now = self.state.now
         if record.started is None:
             record.started = now
-            self.meter.started(job, now, counts=record.task.counts)
+            self.meter.started(job, now, counts=record.task.counts, held=record.task.held_for(now))
         self.runs += 1
-        running = self.holdings.take(placement, job, run=self.runs, preemptible=record.task.preemptible)
+        taken = self.holdings.take(placement, job, run=self.runs)
+        movable = record.task.movable
+        running = replace(taken, preemptible=record.task.preemptible, movable=movable, ask=job if movable else None)
         length = record.task.runs_for(len(placement.gpu_uuids))
         ends = None if length is None else now + length
         self.state.live[self.runs] = _Live(record.task, running, ends)
@@ -257,20 +303,23 @@ class _Replay:
         for job in [job for job in self.state.waiting.values() if job.yields_to == winner]:
             self.state.waiting[job.id] = replace(job, yields_to=None)
 
-    def _preempt(self, preemption: Preemption) -> None:
-        live = self.state.live.get(preemption.run)
+    def _make_way(self, way: Preemption | Move) -> None:
+        live = self.state.live.get(way.run)
         if live is None or live.stops is not None:
             return
-        self.state.preemptions += 1
+        moves = isinstance(way, Move)
+        self.state.moves += moves
+        self.state.preemptions += not moves
         live.stops = self.state.now + timedelta(seconds=live.task.grace_seconds)
-        live.running = replace(live.running, stopping=True, makes_way_for=preemption.job)
-        heapq.heappush(self.events, (live.stops, _Kind.ENDS, preemption.run))
+        run = replace(live.running, stopping=True, makes_way_for=way.job, goes_on=moves)
+        live.running = run if run.ask is None else replace(run, ask=replace(run.ask, avoid=frozenset(run.slots)))
+        heapq.heappush(self.events, (live.stops, _Kind.ENDS, way.run))
 
     def _report(self) -> meters.Report:
         ends = [record.ended for record in self.records.values() if record.ended is not None]
         return self.meter.report(
             tasks=len(self.records), ended=len(ends), last_end=max(ends, default=self.state.now),
-            preemptions=self.state.preemptions, passes=self.state.passes, never=self._never(),
+            preemptions=self.state.preemptions, moves=self.state.moves, passes=self.state.passes, never=self._never(),
         )  # fmt: skip
 
     def _never(self) -> list[tuple[int, Reason]]:

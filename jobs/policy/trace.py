@@ -4,7 +4,7 @@ Our columns: `submitted` and `gpus` must be there, all others may be missing or 
   job (a number of its own), user, team, image, name
   submitted (seconds, or ISO 8601), seconds (how long it runs; empty: it never ends), limit (seconds; empty: none)
   gpus, gpu_milli (the share of a lone GPU, in thousandths), gpu_model (several by |), gpu_memory_mib
-  cpu_milli, memory_mib, priority (0 to 3), least_gpus (elastic), preemptible (0 or 1), grace (seconds)
+  cpu_milli, memory_mib, priority (0 to 3), least_gpus (elastic), preemptible and movable (0 or 1), grace (seconds)
 openb's columns: cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec, creation_time, deletion_time, scheduled_time.
 Nodes: sn (a name), cpu_milli, memory_mib, gpu (how many), model, and gpu_memory_mib where known.
 """
@@ -179,7 +179,7 @@ def _own(row: _Row, users: _Names, teams: _Names, number: int, timed: bool) -> T
     )  # fmt: skip
     return Task(
         job=job, seconds=row.seconds("seconds") if timed else None, image=row.text("image"), name=row.text("name"),
-        preemptible=bool(row.number("preemptible", 0)), grace_seconds=row.number("grace", 30),
+        preemptible=bool(row.number("preemptible", 0)), movable=bool(row.number("movable", 0)), grace_seconds=row.number("grace", 30),
     )  # fmt: skip
 
 

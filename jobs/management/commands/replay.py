@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from jobs.policy.meters import Report, Waits
 from jobs.policy.offer import Offered, offer
 from jobs.policy.replay import Setup, replay
 from jobs.policy.trace import BadTrace, Trace, host, read_nodes, read_trace
-from jobs.policy.view import Node, Snapshot
+from jobs.policy.view import Node, Reason, Snapshot
 
 T = TypeVar("T")
 MOST_ROWS = 20
@@ -127,48 +127,48 @@ def _sentence(bad: BadTrace) -> str:
 
 def _as_json(found: Report | Offered, trace: Trace) -> dict[str, Any]:
     values = dataclasses.asdict(found)
+    names = _names(trace)
+    values["never"] = [
+        {"job": job, "name": names[job], "reason": reason, "message": wording.wait_reason(reason, reader="")}
+        for job, reason in found.never
+    ]
     if isinstance(found, Report):
         values["by_user"] = {trace.users.get(pk, str(pk)): waits for pk, waits in values["by_user"].items()}
         values["by_team"] = {trace.teams.get(pk, str(pk)): waits for pk, waits in values["by_team"].items()}
-        names = _names(trace)
-        values["never"] = [
-            {"job": job, "name": names[job], "reason": reason, "message": wording.wait_reason(reason, reader="")}
-            for job, reason in found.never
-        ]
         values["mean_fragmentation"] = found.mean_fragmentation
     return values
 
 
 def _table(found: Report | Offered, trace: Trace) -> list[str]:
     if isinstance(found, Offered):
-        return _lines([
+        placed = _lines([
             (_("Jobs"), f"{found.placed} / {found.tasks}"), (_("GPUs"), f"{found.gpus:g}"),
             (_("Asked for"), _percent(found.asked)), (_("Allocated"), _percent(found.allocated)),
             (_("Fragmented"), _percent(found.fragmentation)),
         ])  # fmt: skip
+        return [*placed, *_first(_("Jobs that were dropped"), found.never, len(found.dropped), _names(trace))]
     facts = _lines([
         (_("Jobs"), _("%(tasks)d: %(started)d started, %(ended)d ended") % dataclasses.asdict(found)),
         (_("Makespan"), wording.duration(found.makespan)), (_("GPUs"), f"{found.gpus:g}"),
         (_("Utilisation"), _percent(found.utilisation)), (_("Fragmented"), _percent(found.mean_fragmentation)),
-        (_("Preempted"), str(found.preemptions)), (_("Passes"), str(found.passes)),
+        (_("Preempted"), str(found.preemptions)), (_("Moved"), str(found.moves)), (_("Passes"), str(found.passes)),
     ])  # fmt: skip
     everybody = _waits_table(_("Waits"), [(_("everybody"), found.waits)])
     teams = _waits_table(_("By team"), _most_waiting(found.by_team, trace.teams))
     users = _waits_table(_("By user"), _most_waiting(found.by_user, trace.users))
-    return [*facts, *_never(found, trace), "", *everybody, *(["", *teams] if len(found.by_team) > 1 else []),
+    never = _first(_("Jobs that could never start"), found.never, found.tasks - found.started, _names(trace))
+    return [*facts, *never, "", *everybody, *(["", *teams] if len(found.by_team) > 1 else []),
             *(["", *users] if len(found.by_user) > 1 else [])]  # fmt: skip
 
 
-def _never(found: Report, trace: Trace) -> list[str]:
-    """The first of those that could never start, and why."""
-    names, more = _names(trace), found.tasks - found.started - len(found.never)
-    said = [
-        f"  #{job} {names[job]}".rstrip() + f": {wording.wait_reason(reason, reader='')}" for job, reason in found.never
-    ]
+def _first(title: str, found: Sequence[tuple[int, Reason]], count: int, names: Mapping[int, str]) -> list[str]:
+    """The first of `count` jobs, with what was in the way of each."""
+    more = count - len(found)
+    said = [f"  #{job} {names[job]}".rstrip() + f": {wording.wait_reason(reason, reader='')}" for job, reason in found]
     if not said:
         return []
     text = ngettext("and %(more)d more", "and %(more)d more", more)
-    return ["", _("Jobs that could never start"), *said, *([f"  {text % {'more': more}}"] if more else [])]
+    return ["", title, *said, *([f"  {text % {'more': more}}"] if more else [])]
 
 
 def _names(trace: Trace) -> dict[int, str]:
