@@ -219,7 +219,7 @@ class _Replay:
             return 0
         del self.state.live[run]
         self.holdings.release(live.running)
-        task, record = live.task, self.records[live.task.job.id]
+        record = self.records[live.task.job.id]
         self._learn(live, at)
         if live.ends is not None and at >= live.ends:
             record.ended = at
@@ -263,8 +263,10 @@ class _Replay:
             since = (job.blocked_since or picture.now) if job_id in plan.blocked else None
             if since != job.blocked_since:
                 self.state.waiting[job_id] = replace(job, blocked_since=since)
-        for way in (*plan.preemptions, *plan.moves):
-            self._make_way(way)
+        for preemption in plan.preemptions:
+            self._make_way(preemption)
+        for move in plan.moves:
+            self._make_way(move)
         return len(plan.placements) + len(plan.preemptions) + len(plan.moves)
 
     def _picture(self, *, likely: bool) -> Snapshot:

@@ -179,7 +179,8 @@ def _own(row: _Row, users: _Names, teams: _Names, number: int, timed: bool) -> T
     )  # fmt: skip
     return Task(
         job=job, seconds=row.seconds("seconds") if timed else None, image=row.text("image"), name=row.text("name"),
-        preemptible=bool(row.number("preemptible", 0)), movable=bool(row.number("movable", 0)), grace_seconds=row.number("grace", 30),
+        preemptible=bool(row.number("preemptible", 0)), movable=bool(row.number("movable", 0)),
+        grace_seconds=row.number("grace", 30),
     )  # fmt: skip
 
 
