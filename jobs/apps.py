@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
 
 
@@ -8,8 +9,9 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from gpus.holders import register
-        from jobs import audit, people  # noqa: F401 - people listens to signals
+        from jobs import audit, people, search  # noqa: F401 - people listens to signals
         from jobs.holders import holders
 
         audit.register()
         register(holders)
+        post_migrate.connect(search.prepare, sender=self)

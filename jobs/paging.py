@@ -1,6 +1,7 @@
 """Lists of jobs: what was asked for in the address, and pages by key, so that page 1,000 costs what page 1 does."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,6 +12,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext_lazy as _
 
+from jobs import search
 from jobs.models import Job
 from jobs.states import LIVE, WAITING, EndReason, JobState
 
@@ -108,17 +110,7 @@ def narrow(jobs: QuerySet[Job], filters: Filters, user: Any) -> QuerySet[Job]:
         jobs = jobs.filter(state__in=frozenset().union(*(GROUPS[g][1] for g in filters.groups)))
     if filters.reason:
         jobs = jobs.filter(end_reason=filters.reason)
-    return _by_time(_by_text(jobs, filters.q), filters).order_by(*SORTS[filters.sort])
-
-
-def _by_text(jobs: QuerySet[Job], q: str) -> QuerySet[Job]:
-    if not q:
-        return jobs
-    match = Q(name__icontains=q) | Q(image__icontains=q) | Q(owner__username__icontains=q)
-    number = q.removeprefix("#")
-    if number.isdecimal() and len(number) < 19:
-        match |= Q(pk=int(number))
-    return jobs.filter(match)
+    return _by_time(search.matching(jobs, filters.q) if filters.q else jobs, filters).order_by(*SORTS[filters.sort])
 
 
 def _by_time(jobs: QuerySet[Job], filters: Filters) -> QuerySet[Job]:
@@ -129,26 +121,41 @@ def _by_time(jobs: QuerySet[Job], filters: Filters) -> QuerySet[Job]:
     return jobs
 
 
-def page(jobs: QuerySet[Job], filters: Filters, size: int = PAGE) -> tuple[list[Job], str]:
-    """One page, and the cursor of the next, empty when this is the last."""
+def page(
+    jobs: QuerySet[Job], filters: Filters, whole: Callable[[QuerySet[Job]], QuerySet[Job]], size: int = PAGE
+) -> tuple[list[Job], str]:
+    """One page, and the cursor of the next, empty when this is the last. `whole` adds what its rows show.
+
+    The ids are found alone first: what has to be sorted is then narrow, and most of it is in an index.
+    """
     keys = SORTS[filters.sort]
-    rows = list((jobs.filter(_past(keys, filters.after)) if filters.after else jobs)[: size + 1])
-    return rows[:size], _cursor_of(rows[size - 1], keys) if len(rows) > size else ""
+    ids = list(
+        (jobs.filter(_past(keys, filters.after)) if filters.after else jobs).values_list("pk", flat=True)[: size + 1]
+    )
+    rows = list(whole(Job.objects.filter(pk__in=ids[:size])).order_by(*keys)) if ids else []
+    return rows, _cursor_of(rows[-1], keys) if len(ids) > size and rows else ""
 
 
 def _past(keys: tuple[str, ...], values: tuple[Any, ...]) -> Q:
-    """Rows after these values in the order of these keys."""
+    """Rows after these values in the order of these keys; the first key bounds them by itself, for the index."""
+    first = keys[0].lstrip("-")
     condition = Q()
     for key, value in reversed(list(zip(keys, values, strict=True))):
         column = key.lstrip("-")
         beyond = Q(**{f"{column}__{'lt' if key.startswith('-') else 'gt'}": value})
         condition = beyond | (Q(**{column: value}) & condition) if condition else beyond
-    return condition
+    bound = Q(**{f"{first}__{'lte' if keys[0].startswith('-') else 'gte'}": values[0]})
+    return bound & condition if len(keys) > 1 else condition
 
 
 def _cursor_of(job: Job, keys: tuple[str, ...]) -> str:
     values = (getattr(job, key.lstrip("-")) for key in keys)
     return json.dumps([v.isoformat() if isinstance(v, datetime) else v for v in values], separators=(",", ":"))
+
+
+def searched(filters: Filters) -> int | None:
+    """Among how many of the newest jobs a text was looked for; None: among all."""
+    return search.NEWEST if filters.q and not search.is_whole(Job.objects.db, filters.q) else None
 
 
 def chips(filters: Filters) -> list[dict[str, Any]]:

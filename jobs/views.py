@@ -4,6 +4,7 @@ import csv
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import wraps
+from itertools import islice
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -16,7 +17,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import HttpResponseClientRedirect
 
-from jobs import formhelp, hints, paging, wording
+from jobs import formhelp, hints, paging, receipts, wording
 from jobs.access import get_job, visible_jobs
 from jobs.board import in_full, places
 from jobs.dashboard import dashboard_of
@@ -24,6 +25,7 @@ from jobs.forms import LINKABLE, MAY_BE_ANY, JobForm
 from jobs.history import gpu_seconds, with_allocations
 from jobs.models import Job, Team
 from jobs.preview import preview
+from jobs.receipt import Used
 from jobs.states import ENDED, EndReason
 from jobs.status import trust
 from jobs.submit import Refused, submit, taken_in
@@ -151,8 +153,8 @@ def job_list(request: HttpRequest) -> HttpResponseBase:
     """All jobs that one may see, by state, owner and text. Searching looks through everybody's."""
     whose = "all" if request.GET.get("q") else "mine"
     filters = paging.read_filters(request.GET, sorts=("new", "old", "name", "gpus"), whose=whose)
-    found = in_full(paging.narrow(visible_jobs(request.user), filters, request.user))
-    return _listed(request, "list", found, filters)
+    found = paging.narrow(visible_jobs(request.user), filters, request.user)
+    return _listed(request, "list", found, filters, in_full)
 
 
 @signed_in
@@ -161,20 +163,26 @@ def history(request: HttpRequest) -> HttpResponseBase:
     """Ended jobs: why, how long, at what cost; as a page or as CSV."""
     filters = paging.read_filters(request.GET, sorts=("ended",), whose="mine")
     ended = visible_jobs(request.user).filter(state__in=ENDED, ended_at__isnull=False)
-    found = with_allocations(paging.narrow(ended, filters, request.user))
+    found = paging.narrow(ended, filters, request.user)
     if request.GET.get("format") == "csv":
-        return _csv(found)
-    return _listed(request, "history", found, filters, reasons=[(r, wording.end_label(r)) for r in EndReason])
+        return _csv(with_allocations(found))
+    return _listed(
+        request, "history", found, filters, with_allocations, reasons=[(r, wording.end_label(r)) for r in EndReason]
+    )
 
 
-def _listed(request: HttpRequest, name: str, found: Any, filters: paging.Filters, **more: Any) -> HttpResponse:
-    rows, cursor = paging.page(found, filters)
+def _listed(
+    request: HttpRequest, name: str, found: Any, filters: paging.Filters, whole: Callable[[Any], Any], **more: Any
+) -> HttpResponse:
+    rows, cursor = paging.page(found, filters, whole)
     standing, total = places([job.pk for job in rows]) if name == "list" else ({}, 0)
     return render_page(request, name, {
         "jobs": rows, "filters": filters, "chips": paging.chips(filters), "standing": standing, "queued": total,
         "next": filters.address(after=cursor) if cursor else "", "first": filters.address() if filters.after else "",
         "teams": Team.objects.all() if request.user.is_staff else Team.objects.filter(memberships__user=request.user),  # type: ignore[misc]
-        "here": request.get_full_path(), "narrowed": bool(filters.groups or filters.q or filters.reason
+        "used": receipts.used_by(rows) if name == "history" else {},
+        "here": request.get_full_path(), "searched": paging.searched(filters),
+        "narrowed": bool(filters.groups or filters.q or filters.reason
                                                            or filters.since or filters.until), **more,
     })  # fmt: skip
 
@@ -192,9 +200,11 @@ def _csv(found: Any) -> StreamingHttpResponse:
     return response
 
 
+CSV_CHUNK = 500
 CSV_COLUMNS = (
     "id", "name", "owner", "team", "state", "reason", "sentence", "exit_code", "image", "gpus", "cpus", "memory_mib",
-    "submitted", "started", "ended", "gpu_hours",
+    "submitted", "started", "ended", "gpu_hours", "gpu_busy_percent", "gpu_idle_hours", "cpus_used", "memory_max_mib",
+    "energy_kwh",
 )  # fmt: skip
 
 
@@ -202,13 +212,30 @@ def _csv_rows(found: Any) -> Iterator[str]:
     writer = csv.writer(_Echo())
     yield "\ufeff" + writer.writerow(CSV_COLUMNS)  # with the mark by which spreadsheets know UTF-8
     now = timezone.now()
-    for job in found.iterator(chunk_size=500):
+    for job, used in _with_use(found):
         yield writer.writerow([_cell(value) for value in (
             job.pk, job.name, job.owner.username, job.team.name, job.state, job.end_reason, wording.headline(job),
             job.exit_code, job.image, job.gpus, job.millicpus / 1000, job.memory_mib, job.created_at.isoformat(),
             job.started_at and job.started_at.isoformat(), job.ended_at and job.ended_at.isoformat(),
-            round(gpu_seconds(job, now) / 3600, 3),
+            round(gpu_seconds(job, now) / 3600, 3), *_use_cells(used),
         )])  # fmt: skip
+
+
+def _with_use(found: Any) -> Iterator[tuple[Job, Used | None]]:
+    """Every job with what it used, a chunk at a time."""
+    jobs = found.iterator(chunk_size=CSV_CHUNK)
+    while chunk := list(islice(jobs, CSV_CHUNK)):
+        used = receipts.used_by(chunk)
+        yield from ((job, used.get(job.pk)) for job in chunk)
+
+
+def _use_cells(used: Used | None) -> list[Any]:
+    """Empty where it is not known."""
+    if used is None or not used.seconds:
+        return [""] * 5
+    idle = used.gpu_idle_seconds / 3600 if used.gpu_known_seconds else None
+    found = ((used.gpu_percent, 1), (idle, 3), (used.cpus, 2), (used.memory_max_mib, 0), (used.kwh, 3))
+    return ["" if value is None else round(value, digits) if digits else value for value, digits in found]
 
 
 def _cell(value: Any) -> Any:

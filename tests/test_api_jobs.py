@@ -160,7 +160,8 @@ def test_a_shared_gpu_tells_all_its_holders(alice: User, client: Client) -> None
     assert (shared["job"], shared["owner"], free["holders"]) == (theirs.pk, "bob", [])
     client.force_login(alice)
     (cells,) = [cells for _host, cells in client.get("/").context["hosts"]]
-    assert (cells[0]["kind"], cells[0]["job"], cells[0]["jobs"]) == ("mine", mine, [mine, theirs])
+    assert (cells[0].kind, cells[0].job) == ("mine", mine.pk)
+    assert [holder.job for holder in cells[0].holders] == [mine.pk, theirs.pk]
     assert f"bob #{theirs.pk}" in client.get("/").text
 
 

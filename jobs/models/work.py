@@ -112,6 +112,9 @@ class Job(models.Model):
             models.Index(fields=["owner", "-id"], name="job_owner"),
             models.Index(fields=["team", "-id"], name="job_team"),
             models.Index(fields=["-ended_at", "-id"], name="job_ended"),
+            models.Index(fields=["end_reason", "-ended_at", "-id"], name="job_end_reason"),
+            models.Index(fields=["name", "id"], name="job_name"),
+            models.Index(fields=["-gpus", "-id"], name="job_gpus"),
         ]
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
@@ -203,7 +206,10 @@ class Run(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [models.UniqueConstraint(fields=["job", "number"], name="one_run_per_number")]
-        indexes = [models.Index(fields=["node", "state"], name="run_node_state")]
+        indexes = [
+            models.Index(fields=["node", "state"], name="run_node_state"),
+            models.Index(fields=["-ended_at", "-id"], name="run_ended"),
+        ]
         verbose_name = _("run")
         verbose_name_plural = _("runs")
 
@@ -305,6 +311,7 @@ class Allocation(models.Model):
             models.Index(fields=["node"], condition=models.Q(released_at=None), name="allocation_live_node"),
             models.Index(fields=["user", "released_at"], name="allocation_user"),
             models.Index(fields=["team", "released_at"], name="allocation_team"),
+            models.Index(fields=["released_at", "created_at"], name="allocation_released"),
         ]
         verbose_name = _("allocation")
         verbose_name_plural = _("allocations")

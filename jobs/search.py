@@ -1,0 +1,115 @@
+"""Jobs by a part of their name or image, found by an index of trigrams: `pg_trgm` in PostgreSQL, FTS5 in SQLite.
+
+Both know any three characters in a row. Where the database can't have such an index, and for shorter texts, only the
+newest jobs are looked through, and pages say so.
+"""
+
+import logging
+from typing import Any
+
+from django.db import DatabaseError, connections, router, transaction
+from django.db.models import Max, Q, QuerySet
+from django.db.models.expressions import RawSQL
+
+from jobs.models import Job
+from portal.models import User
+
+log = logging.getLogger(__name__)
+
+SHORTEST = 3  # characters that an index of trigrams can find
+NEWEST = 50_000  # jobs that are looked through where there is none
+INDEX = "job_trigrams"  # in PostgreSQL
+WORDS = "jobs_job_words"  # in SQLite: a table of FTS5's, over the jobs' own text
+MOST_OWNERS = 200
+
+_known: dict[str, bool] = {}  # by database: whether it has the index
+
+
+def matching(jobs: QuerySet[Job], q: str) -> QuerySet[Job]:
+    """The jobs with `q` in name, image or owner's name, or with that number."""
+    number = q.removeprefix("#")
+    known = Q(pk=int(number)) if number.isdecimal() and len(number) < 19 else Q()
+    owners = User.objects.filter(username__icontains=q).values_list("pk", flat=True)[:MOST_OWNERS]
+    if found := list(owners):
+        known |= Q(owner__in=found)
+    if is_whole(jobs.db, q):
+        return jobs.filter(known | _indexed(jobs.db, q))
+    return jobs.filter(known | Q(Q(name__icontains=q) | Q(image__icontains=q), pk__gt=_newest() - NEWEST))
+
+
+def is_whole(using: str, q: str) -> bool:
+    """Whether all jobs are looked through for this text; else only the NEWEST."""
+    return (len(q) >= SHORTEST and is_indexed(using)) or _newest() <= NEWEST
+
+
+_MATCH = "SELECT rowid FROM jobs_job_words WHERE jobs_job_words MATCH %s"
+
+
+def _newest() -> int:
+    return Job.objects.aggregate(pk=Max("pk"))["pk"] or 0
+
+
+def _indexed(using: str, q: str) -> Q:
+    if connections[using].vendor == "sqlite" and len(q) >= SHORTEST and is_indexed(using):
+        phrase = '"' + q.replace('"', '""') + '"'
+        return Q(pk__in=RawSQL(_MATCH, [phrase]))  # noqa: S611
+    return Q(name__icontains=q) | Q(image__icontains=q)
+
+
+def is_indexed(using: str) -> bool:
+    """Whether the database has the index; asked once a process."""
+    if using not in _known:
+        _known[using] = _has(using, INDEX if connections[using].vendor == "postgresql" else WORDS)
+    return _known[using]
+
+
+def _has(using: str, name: str) -> bool:
+    table, column = {"postgresql": ("pg_class", "relname"), "sqlite": ("sqlite_master", "name")}[
+        connections[using].vendor
+    ]
+    with connections[using].cursor() as cursor:
+        cursor.execute(f"SELECT 1 FROM {table} WHERE {column} = %s", [name])  # noqa: S608
+        return cursor.fetchone() is not None
+
+
+def prepare(using: str, **_signal: Any) -> None:
+    """Make the index where it is missing. After every migration: SQLite loses triggers with a table made anew."""
+    if not router.allow_migrate_model(using, Job):
+        return
+    make = {"postgresql": _prepare_postgres, "sqlite": _prepare_sqlite}[connections[using].vendor]
+    try:
+        with transaction.atomic(using=using):
+            make(using)
+    except DatabaseError as error:
+        log.warning("no index for searching jobs by a part of a name; only the newest are looked through: %s", error)
+    _known.pop(using, None)
+
+
+def _prepare_postgres(using: str) -> None:
+    if _has(using, INDEX):
+        return
+    with connections[using].cursor() as cursor:
+        cursor.execute("CREATE EXTENSION IF NOT EXISTS pg_trgm")
+        cursor.execute(
+            f"CREATE INDEX {INDEX} ON jobs_job USING gin (UPPER(name) gin_trgm_ops, UPPER(image) gin_trgm_ops)"
+        )
+
+
+_OLD = "INSERT INTO jobs_job_words(jobs_job_words, rowid, name, image) VALUES ('delete', old.id, old.name, old.image);"
+_NEW = "INSERT INTO jobs_job_words(rowid, name, image) VALUES (new.id, new.name, new.image);"
+_TRIGGERS = {
+    "job_words_added": f"AFTER INSERT ON jobs_job BEGIN {_NEW} END",
+    "job_words_changed": f"AFTER UPDATE OF name, image ON jobs_job BEGIN {_OLD} {_NEW} END",
+    "job_words_gone": f"AFTER DELETE ON jobs_job BEGIN {_OLD} END",
+}
+_TABLE = "fts5(name, image, content='jobs_job', content_rowid='id', tokenize='trigram')"
+
+
+def _prepare_sqlite(using: str) -> None:
+    if all(_has(using, name) for name in (WORDS, *_TRIGGERS)):
+        return
+    with connections[using].cursor() as cursor:
+        cursor.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS {WORDS} USING {_TABLE}")
+        for name, does in _TRIGGERS.items():
+            cursor.execute(f"CREATE TRIGGER IF NOT EXISTS {name} {does}")
+        cursor.execute("INSERT INTO jobs_job_words(jobs_job_words) VALUES ('rebuild')")
