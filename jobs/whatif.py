@@ -32,6 +32,7 @@ MOST_JOBS = 10_000  # the newest
 MOST_DAYS = 90
 SILENT_AFTER = 60  # seconds without a word from who works on it
 DAY = 86400.0
+Hold = tuple[datetime, datetime | None]  # from, until; None: still
 
 
 class TookTooLong(Exception):
@@ -193,9 +194,9 @@ def history(begin: datetime, end: datetime) -> tuple[list[Task], list[float]]:
     return tasks, actual
 
 
-def holds(jobs: Iterable[int]) -> dict[int, list[tuple[datetime, datetime | None]]]:
-    """When each of the jobs was on hold, by its owner or an admin or both, by the journal; None: still."""
-    found = defaultdict[int, list[tuple[datetime, datetime | None]]](list)
+def holds(jobs: Iterable[int]) -> dict[int, list[Hold]]:
+    """When each of the jobs was on hold, by its owner or an admin or both, by the journal."""
+    found = defaultdict[int, list[Hold]](list)
     holders = defaultdict[int, set[str]](set)
     events = JobEvent.objects.filter(job__in=list(jobs), kind__in=("HELD", "RELEASED")).order_by("pk")
     for job, kind, by, at in events.values_list("job_id", "kind", "params__by", "at"):
@@ -208,9 +209,7 @@ def holds(jobs: Iterable[int]) -> dict[int, list[tuple[datetime, datetime | None
     return found
 
 
-def _before(
-    found: Iterable[tuple[datetime, datetime | None]], start: datetime
-) -> tuple[tuple[datetime, datetime], ...]:
+def _before(found: Iterable[Hold], start: datetime) -> tuple[tuple[datetime, datetime], ...]:
     """The holds that were over when its last run was placed: what came later held back nothing that is played."""
     return tuple((since, min(until or start, start)) for since, until in found if since < start)
 
