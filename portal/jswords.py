@@ -39,15 +39,30 @@ def _log() -> dict[str, str]:
     return {
         "following": _("Following"),
         "paused": _("Paused"),
-        "earlier": _("Load earlier output ({size} above)"),
-        "shown": _("Bytes {start} to {end} of {all}"),
-        "log size": "{size}",
         "log empty": _("Nothing has been printed yet."),
         "log none": _("This job printed nothing."),
         "log expired": _("This log is kept no longer."),
         "log waiting": _("The log appears here as soon as the job starts."),
-        "no match": _("No match in what is loaded"),
-        "matches": _("{index} of {count}"),
+        "searching": _("Searching…"),
+        "hits": _("Found: {count}"),
+        "hits and more": _("The first {count}; there may be more"),
+        "no hit": _("Not found in the log."),
+        "search stopped": _("Stopped. Found: {count}"),
+        "search failed": _("The search failed. Try again."),
+        "no such line": _("The log has no such line."),
+        "no times": _("No times were recorded for this log."),
+        "what place": _("Say a line (1200), a time (14:05:30) or a percentage (50 %)."),
+    }
+
+
+def _charts() -> dict[str, str]:
+    return {
+        "not reported": _("Not reported by these GPUs: {names}."),
+        "throttle power_cap": _("power limit"),
+        "throttle heat": _("heat"),
+        "throttle power_brake": _("power brake"),
+        "throttle hardware": _("hardware"),
+        "throttle sync": _("sync boost"),
     }
 
 

@@ -1,7 +1,7 @@
 // A job's page: its head follows the state, its log the bytes, its charts the readings; by socket, else by polling.
 import Tab from "bootstrap/js/dist/tab.js";
-import "@xterm/xterm/css/xterm.css";
 import "./styles/job.css";
+import "./styles/log.css";
 import { Charts } from "./charts.js";
 import { down, heard, isDeaf, out, pinged } from "./live.js";
 import { LogView } from "./log.js";

@@ -5,7 +5,7 @@ const PLACES = { d: "/", j: "/jobs/", q: "/queue/", g: "/gpus/", h: "/history/" 
 let waitsForPlace = 0;
 
 function typing(target) {
-  return target instanceof Element && target.closest("input, textarea, select, [contenteditable], .xterm, .modal.show");
+  return target instanceof Element && target.closest("input, textarea, select, [contenteditable], .modal.show");
 }
 
 function rows() {

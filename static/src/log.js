@@ -1,25 +1,35 @@
-// The log of a job: opens at its tail at once, follows live, pages back by byte ranges.
-import { LogStream, cleanStart, readFrame } from "./logstream.js";
-import { LogTerminal } from "./terminal.js";
+// The log of a job: opens at its tail at once, follows live, and scrolls through all of it by byte ranges.
+import { LogGoto } from "./loggoto.js";
+import { LogNotes } from "./lognotes.js";
+import { LogReader } from "./logreader.js";
+import { LogSearch } from "./logsearch.js";
+import { readFrame } from "./logstream.js";
+import { Rows } from "./rows.js";
+import { exactly } from "./times.js";
 import { word } from "./words.js";
 
-const TAIL = 512 * 1024; // what is loaded at first
-const PAGE = 1024 * 1024; // what one step back or forth shows
-const OVERLAP = 16 * 1024; // of the page before, so that the eye finds its place
-const PENDING = 512 * 1024; // written to the terminal and not yet drawn: more waits
-
 const EXPIRED = "EXPIRED"; // the hole that is a whole log, kept no longer
+const NOTES_APART = 1000; // milliseconds between two looks for times of what has come
+const HOVER_APART = 100;
+const ALOUD_APART = 1500;
+const NEAR = 2; // pages from an end of what is loaded: load more
+const MARGINS = ["time", "number", "stream"];
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 
 export class LogView {
-  #terminal;
-  #stream = null;
+  #reader;
+  #rows;
+  #notes;
+  #search;
+  #goto;
   #head = null; // {run, generation, end, complete, dropped, holes}
-  #page = null; // {start, end} while reading earlier output; then nothing is followed
   #follows = true;
-  #first = true;
-  #pending = 0;
-  #fetching = false;
+  #top = 0; // where the reader had scrolled to
   #chosen = null;
+  #acknowledged = null; // to be told once drawn
+  #notedAt = 0;
+  #hoveredAt = 0;
+  #aloud = { on: false, at: 0, from: 0 };
 
   /** `say(message)` sends to the socket; `jobUrl` ends in a slash. */
   constructor(jobUrl, say) {
@@ -27,41 +37,54 @@ export class LogView {
     this.say = say;
     this.state = {};
     this.part = (name) => document.getElementById(`log-${name}`);
-    this.#terminal = new LogTerminal(document.getElementById("terminal"), {
-      scrolled: (atEnd) => this.#scrolled(atEnd),
-      matches: (found) => this.#matches(found),
+    const scroller = this.part("rows");
+    this.#notes = new LogNotes(jobUrl);
+    this.#rows = new Rows(scroller, { drawn: () => this.#drawn(), scrolled: () => this.#scrolled() }, (line) => this.#notesOf(line));
+    this.#reader = new LogReader(jobUrl, {
+      above: (change) => this.#rows.changeAbove(change),
+      appended: (offset) => this.#appended(offset),
+      opened: (screen) => this.#opened(screen),
+      attach: (follow) => this.say({ follow }),
     });
-    this.#buttons();
+    this.#search = new LogSearch(jobUrl, () => this.#head?.run, {
+      jump: (offset) => this.jump(offset),
+      changed: () => this.#rows.redraw(),
+    });
+    this.#goto = new LogGoto(jobUrl, this);
+    this.#buttons(scroller);
+    this.#linkTime(scroller);
+  }
+
+  get head() {
+    return this.#head;
   }
 
   /** The run to show, as `status.log` has it; the newest unless the reader chose another. */
   setHead(head) {
     if (!head || (this.#chosen && head.run !== this.#chosen)) return this.#empty();
-    const other = !this.#head || head.run !== this.#head.run || head.generation > this.#head.generation;
-    const stale = this.#head && !this.#chosen && (head.run < this.#head.run || (head.run === this.#head.run && head.generation < this.#head.generation));
-    if (stale) return;
+    const old = this.#head;
+    const isStale = old && !this.#chosen && (head.run < old.run || (head.run === old.run && head.generation < old.generation));
+    if (isStale) return;
     this.#head = head;
-    if (other) this.#open();
+    this.#reader.grown(head, this.#follows);
+    if (!old || head.run !== old.run || head.generation > old.generation) this.#openEnd();
+    else if (!this.#reader.screen && head.end && !this.#reader.isLoading) this.#openEnd();
     this.#show();
   }
 
   /** A frame of the socket. */
   frame(buffer) {
-    const piece = readFrame(buffer);
-    if (this.#stream && !this.#page && !this.#stream.take(piece)) this.resume();
+    if (!this.#reader.take(readFrame(buffer))) this.resume();
   }
 
   /** Ask the socket to go on where we are. */
   resume() {
-    if (this.#stream && !this.#page) this.say({ follow: { run: this.#stream.run, generation: this.#stream.generation, offset: this.#stream.next } });
+    if (this.#reader.position) this.say({ follow: this.#reader.position });
   }
 
   /** Without a socket: fetch what has come since. */
   async poll() {
-    if (!this.#stream || this.#page || this.#fetching || this.#stream.next >= this.#head.end || this.#pending > PENDING) return;
-    const stream = this.#stream;
-    const piece = await this.#range(stream.run, stream.next, stream.next + PENDING);
-    if (piece && stream === this.#stream) stream.take(piece);
+    await this.#reader.poll();
   }
 
   /** The chooser has been made anew: let it name the run that is shown. */
@@ -77,99 +100,136 @@ export class LogView {
   }
 
   fit() {
-    this.#terminal.fit();
+    this.#rows.fit();
   }
 
-  // --- reading ---
-
-  #open(start = Math.max(0, this.#head.end - TAIL)) {
-    this.#page = null;
-    this.#begin(start);
-    this.resume();
-  }
-
-  /** Clear, and take bytes from `start` on. */
-  #begin(start) {
-    this.#terminal.clear();
-    this.#pending = 0;
-    let whole = start === 0;
-    const stream = new LogStream(this.#head.run, this.#head.generation, start, (data) => {
-      const skip = whole ? 0 : cleanStart(data);
-      whole = true;
-      this.#write(stream, skip ? data.subarray(skip) : data);
-    });
-    this.#stream = stream;
-    this.#first = true;
-  }
-
-  #write(stream, data) {
-    const upTo = stream.next;
-    this.#pending += data.length;
-    this.#terminal.write(data, () => {
-      if (stream !== this.#stream) return;
-      this.#pending -= data.length;
-      if (this.#first || this.#follows) this.#terminal.toEnd();
-      this.#first = false;
-      if (!this.#page) this.say({ ack: upTo });
-    });
-    this.#show();
-  }
-
-  async #range(run, start, end) {
-    this.#fetching = true;
-    try {
-      const answer = await fetch(`${this.jobUrl}log?run=${run}&start=${start}&end=${end}`, { headers: { Accept: "application/octet-stream" } });
-      if (!answer.ok || answer.redirected) return null;
-      const data = new Uint8Array(await answer.arrayBuffer());
-      const offset = Number(answer.headers.get("X-Log-Start"));
-      return { run, generation: Number(answer.headers.get("X-Log-Generation")), offset, data };
-    } catch {
-      return null;
-    } finally {
-      this.#fetching = false;
-    }
-  }
-
-  /** Show [start, end) from its top or its bottom on, and follow nothing. */
-  async #showPage(start, end, { atEnd = false } = {}) {
-    if (this.#fetching) return;
+  /** Show the line that an offset lies in. */
+  async jump(offset) {
     this.#setFollow(false);
-    this.#page = { start, end };
-    this.#begin(start);
-    const stream = this.#stream;
-    this.#first = false;
-    while (stream === this.#stream && stream.next < end) {
-      const piece = await this.#range(stream.run, stream.next, Math.min(stream.next + PAGE, end));
-      if (!piece || !piece.data.length || !stream.take(piece) || piece.generation !== stream.generation) break;
-    }
-    if (stream === this.#stream) this.#terminal.write("", () => (atEnd ? this.#terminal.toEnd() : this.#terminal.toTop()));
-    this.#show();
+    const loaded = this.#reader.screen && this.#reader.lineAt(offset);
+    const index = loaded ?? (await this.#reader.openAt(offset));
+    if (index === null) return;
+    this.#rows.reveal(index);
+    this.#more();
   }
 
-  #earlier() {
-    const { start } = this.#stream;
-    this.#showPage(Math.max(0, start - PAGE), Math.min(start + OVERLAP, this.#head.end), { atEnd: true });
+  async toTop() {
+    this.#setFollow(false);
+    if (!this.#reader.atStart) await this.#reader.openAt(0);
+    this.#rows.toTop();
   }
 
-  #later() {
-    const { end } = this.#page;
-    if (end + PAGE >= this.#head.end) this.#live();
-    else this.#showPage(Math.max(0, end - OVERLAP), end + PAGE);
-  }
-
-  #live() {
+  toEnd() {
     this.#setFollow(true);
-    if (this.#page) this.#open();
-    else this.#terminal.toEnd();
+    if (this.#reader.isAttached) this.#rows.toEnd();
+    else this.#openEnd();
+  }
+
+  // --- what is loaded ---
+
+  #openEnd() {
+    this.#setFollow(this.#follows);
+    this.#reader.openEnd();
+  }
+
+  #opened(screen) {
+    this.#notes.clear();
+    this.#rows.show(screen);
+    if (this.#follows) this.#rows.toEnd();
+    this.#aloud.from = screen.end;
     this.#show();
   }
 
-  // --- what is around the terminal ---
-
-  #scrolled(atEnd) {
-    if (this.#page || this.#first) return;
-    if (atEnd !== this.#follows) this.#setFollow(atEnd);
+  #appended(offset) {
+    this.#acknowledged = offset ?? this.#acknowledged;
+    this.#rows.later();
+    setTimeout(() => this.#acknowledge(), HOVER_APART); // a tab that is not in sight draws nothing
+    this.#readAloud();
   }
+
+  #drawn() {
+    if (this.#follows && this.#reader.isAttached && !this.#rows.atEnd) this.#rows.toEnd();
+    this.#acknowledge();
+    this.#note();
+  }
+
+  #acknowledge() {
+    if (this.#acknowledged === null) return;
+    this.say({ ack: this.#acknowledged });
+    this.#acknowledged = null;
+    this.#reader.trim(this.#follows);
+    this.#show();
+  }
+
+  #scrolled() {
+    const { scrollTop } = this.part("rows");
+    const up = scrollTop < this.#top;
+    this.#top = scrollTop;
+    if (this.#follows && up && !this.#rows.atEnd) this.#setFollow(false);
+    else if (!this.#follows && !up && this.#rows.atEnd && this.#reader.isAttached) this.#setFollow(true);
+    this.#more();
+    this.#goto.moved();
+  }
+
+  /** Load more when the reader comes near an end of what is loaded. */
+  async #more() {
+    const { above, below, page } = this.#rows.spare;
+    let came = false;
+    if (above < NEAR * page && !this.#reader.atStart && !this.#follows) came = await this.#reader.earlier();
+    else if (below < NEAR * page && !this.#reader.isAttached) came = await this.#reader.later();
+    if (came) this.#more();
+    this.#rows.later();
+    this.#show();
+  }
+
+  // --- times, numbers and streams ---
+
+  #wantsNotes() {
+    return MARGINS.some((name) => this.#rows.margin[name]);
+  }
+
+  async #note() {
+    if (!this.#wantsNotes() || !this.#reader.screen || Date.now() - this.#notedAt < NOTES_APART) return;
+    this.#notedAt = Date.now();
+    const { start, end } = this.#reader.screen;
+    if (await this.#notes.cover(this.#head.run, start, end)) {
+      this.#rows.redraw();
+      setTimeout(() => this.#note(), NOTES_APART); // the other end, and what came meanwhile
+    }
+    this.part("no-times").hidden = !this.#rows.margin.time || this.#notes.known;
+  }
+
+  #notesOf(line) {
+    const { screen } = this.#reader;
+    const found = {};
+    if (this.#search?.hits.length) found.hits = this.#search.hitsOf(line, endOf(screen, line));
+    if (!this.#wantsNotes()) return found;
+    const time = this.#notes.timeOf(line.at);
+    found.time = time === null ? "" : clock.format(time * 1000);
+    found.when = time === null ? "" : exactly(time * 1000);
+    found.isError = this.#rows.margin.stream && this.#notes.isError(line.at);
+    const first = this.#notes.firstLine;
+    const base = first && this.#reader.lineAt(first.at);
+    if (first && base !== null) found.number = (first.line + line.n - screen.lines[base].n + 1).toLocaleString();
+    return found;
+  }
+
+  /** Hovering a line shows its time in the charts, and the other way round; a click there leads here. */
+  #linkTime(scroller) {
+    const tell = (at, go) => document.dispatchEvent(new CustomEvent("dockyard:time", { detail: { at, source: "log", go } }));
+    scroller.addEventListener("pointermove", (event) => {
+      if (Date.now() - this.#hoveredAt < HOVER_APART) return;
+      this.#hoveredAt = Date.now();
+      const line = this.#rows.lineOf(event.target);
+      if (line && this.#notes.known) tell(this.#notes.timeOf(line.at), false);
+    });
+    scroller.addEventListener("pointerleave", () => this.#notes.known && tell(null, false));
+    document.addEventListener("dockyard:time", ({ detail: { at, source, go } }) => {
+      if (source !== "log" && at !== null && go) this.#goto.toTime(at);
+    });
+  }
+
+  // --- what is around the rows ---
 
   #setFollow(on) {
     this.#follows = on;
@@ -180,22 +240,25 @@ export class LogView {
 
   #show() {
     const head = this.#head;
-    if (!head || !this.#stream) return;
-    this.part("size").textContent = word("log size", { size: size(head.end) });
-    const { start } = this.#stream;
-    this.part("earlier-bar").hidden = start === 0 && !this.#page;
-    this.part("earlier").hidden = start === 0;
-    this.part("earlier").textContent = word("earlier", { size: size(start) });
-    this.part("later").hidden = !this.#page;
-    this.part("range").textContent = this.#page ? word("shown", { start: start.toLocaleString(), end: this.#page.end.toLocaleString(), all: head.end.toLocaleString() }) : "";
+    if (!head) return;
+    this.part("size").textContent = size(head.end);
     const lost = [];
     if (head.dropped) lost.push(this.part("lost").dataset.dropped.replace("{size}", size(head.dropped)));
     if (head.holes?.length && !isExpired(head)) lost.push(this.part("lost").dataset.holes);
     this.part("lost").hidden = !lost.length;
     this.part("lost").textContent = lost.join(" ");
-    this.part("follow").hidden = head.complete && !this.#page; // nothing more comes
-    this.part("download").href = `${this.jobUrl}log/download?run=${head.run}`;
+    this.part("follow").hidden = head.complete && this.#reader.isAttached && this.#rows.atEnd; // nothing more comes
+    this.#links(head);
+    this.#goto.moved();
     this.#empty();
+  }
+
+  #links(head) {
+    const { start, end } = this.#reader.screen ?? { start: 0, end: 0 };
+    const address = (more) => `${this.jobUrl}log/download?run=${head.run}${more}`;
+    this.part("download").href = address("");
+    this.part("download-gz").href = address("&format=gz");
+    this.part("download-part").href = address(`&start=${start}&end=${end}`);
   }
 
   #empty() {
@@ -206,39 +269,66 @@ export class LogView {
     else empty.textContent = word(this.#head.complete || this.state.is_ended ? "log none" : "log empty");
   }
 
-  #matches({ index, count }) {
-    const query = this.part("query").value;
-    this.part("matches").textContent = !query ? "" : count ? word("matches", { index: index || 1, count }) : word("no match");
+  #readAloud() {
+    const { screen } = this.#reader;
+    if (!this.#aloud.on || Date.now() - this.#aloud.at < ALOUD_APART) return;
+    const fresh = screen.lines.slice(Math.max(this.#reader.lineAt(this.#aloud.from) ?? 0, screen.lines.length - 6));
+    Object.assign(this.#aloud, { at: Date.now(), from: screen.end });
+    this.part("aloud").textContent = fresh.map((line) => line.text).join("\n");
   }
 
-  #find(backwards) {
-    const query = this.part("query").value;
-    if (query) this.#setFollow(false);
-    if (!this.#terminal.find(query, backwards)) this.#matches({ index: 0, count: 0 });
-    if (!query) this.part("matches").textContent = "";
-  }
-
-  #buttons() {
+  #buttons(scroller) {
     const click = (name, act) => this.part(name).addEventListener("click", act);
-    click("follow", () => (this.#follows && !this.#page ? this.#setFollow(false) : this.#live()));
-    click("top", () => (this.#stream?.start ? this.#showPage(0, Math.min(this.#head.end, PAGE)) : (this.#setFollow(false), this.#terminal.toTop())));
-    click("end", () => this.#live());
-    click("earlier", () => this.#earlier());
-    click("later", () => this.#later());
-    click("previous", () => this.#find(true));
-    click("wrap", () => this.#toggle("wrap", (on) => (this.#terminal.wraps = on)));
-    click("reader", () => this.#toggle("reader", (on) => (this.#terminal.readAloud = on)));
+    click("follow", () => (this.#follows ? this.#setFollow(false) : this.toEnd()));
+    click("top", () => this.toTop());
+    click("end", () => this.toEnd());
+    click("wrap", () => this.#toggle("wrap", (on) => (this.#rows.wraps = on)));
+    click("full", () => this.#toggle("full", (on) => this.#setFull(on)));
+    click("reader", () => this.#toggle("reader", (on) => (this.#aloud.on = on)));
+    for (const name of MARGINS) click(name, () => this.#toggle(name, (on) => this.#setMargin(name, on)));
     click("copy", () => this.#copy());
-    this.part("search").addEventListener("submit", (event) => { event.preventDefault(); this.#find(false); });
-    this.part("query").addEventListener("input", () => this.#find(false));
-    this.part("query").addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && event.shiftKey) { event.preventDefault(); this.#find(true); }
-      if (event.key === "Escape") { this.part("query").value = ""; this.#find(false); }
-    });
-    document.getElementById("log").addEventListener("keydown", (event) => {
-      if (event.key === "f" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); this.part("query").focus(); }
-    });
+    document.addEventListener("keydown", (event) => this.#key(event, scroller));
     document.getElementById("log").addEventListener("change", (event) => { if (event.target.id === "log-run") this.#chooseRun(Number(event.target.value)); });
+  }
+
+  #setMargin(name, on) {
+    this.#rows.setMargin(name, on);
+    this.#notedAt = 0;
+    this.#note();
+    if (name === "time" && !on) this.part("no-times").hidden = true;
+  }
+
+  #setFull(on) {
+    document.getElementById("log").classList.toggle("is-full", on);
+    document.body.classList.toggle("has-full-log", on);
+    this.fit();
+  }
+
+  #isOn(name) {
+    return this.part(name).getAttribute("aria-pressed") === "true";
+  }
+
+  /** Keys of the log: with the log in hand, or nothing. Those that scroll are the browser's. */
+  #key(event, scroller) {
+    const inLog = event.target.closest?.("#log");
+    if (event.defaultPrevented || event.altKey || !document.getElementById("pane-log").classList.contains("active")) return;
+    if (!inLog && event.target !== document.body) return;
+    if (inLog && event.key === "f" && (event.ctrlKey || event.metaKey)) return this.#obey(event, () => this.#search.focus());
+    if (event.ctrlKey || event.metaKey) return undefined;
+    if (event.key === "Escape" && this.#isOn("full")) return this.#obey(event, () => this.part("full").click());
+    if (event.target.closest?.("input, select, textarea, .modal, .dropdown-menu")) return undefined;
+    const buttons = { f: "follow", w: "wrap", z: "full", t: "time", l: "number", e: "stream", y: "copy" };
+    if (event.key in buttons) return this.#obey(event, () => this.part(buttons[event.key]).click());
+    const acts = {
+      n: () => this.#search.step(1), N: () => this.#search.step(-1), ":": () => this.#goto.focus(),
+      ...(event.target === scroller ? { "/": () => this.#search.focus(), Home: () => this.toTop(), End: () => this.toEnd() } : {}),
+    };
+    return event.key in acts ? this.#obey(event, acts[event.key]) : undefined;
+  }
+
+  #obey(event, act) {
+    event.preventDefault();
+    act();
   }
 
   async #chooseRun(run) {
@@ -249,22 +339,37 @@ export class LogView {
     this.#setFollow(true);
     const number = (name) => Number(piece.headers.get(name));
     const holes = piece.headers.get("X-Log-Expired") === "true" ? [{ reason: EXPIRED }] : [];
+    this.#search.close();
     this.setHead({ run, generation: number("X-Log-Generation"), end: number("X-Log-Size"), complete: piece.headers.get("X-Log-Complete") === "true", holes });
   }
 
   #toggle(name, set) {
-    const on = this.part(name).getAttribute("aria-pressed") !== "true";
+    const on = !this.#isOn(name);
     this.part(name).setAttribute("aria-pressed", String(on));
     set(on);
   }
 
   async #copy() {
-    const said = await navigator.clipboard.writeText(this.#terminal.text()).then(() => word("copied"), () => word("could not copy"));
+    if (!this.#reader.screen) return;
+    const text = this.#rows.selected() || this.#rows.text();
+    const said = await navigator.clipboard.writeText(text).then(() => word("copied"), () => word("could not copy"));
     document.getElementById("announcer").textContent = said;
     const icon = this.part("copy").querySelector(".bi");
     icon.className = said === word("copied") ? "bi bi-check-lg" : "bi bi-x-lg";
     setTimeout(() => (icon.className = "bi bi-clipboard"), 1500);
   }
+
+  /** Where what is in sight lies: {offset, run, end}. */
+  get place() {
+    const { screen } = this.#reader;
+    return screen && this.#head && { offset: screen.lines[this.#rows.first].at, run: this.#head.run, end: this.#head.end, isWhole: screen.start === 0 && screen.end >= this.#head.end };
+  }
+}
+
+/** The offset behind a line. */
+function endOf(screen, line) {
+  const index = screen.lines.indexOf(line);
+  return screen.lines[index + 1]?.at ?? screen.end + 1;
 }
 
 function isExpired(head) {

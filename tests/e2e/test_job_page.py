@@ -21,7 +21,7 @@ from tests.rigs.processes import wait_until
 from tests.rigs.stack import Stack
 
 AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-ROWS = "#terminal .xterm-rows"
+ROWS = "#log-rows"
 BARS = r"""
 i=0; while [ $i -lt 60 ]; do i=$((i+1)); printf '\rloading %d%%' $i; sleep 0.1; done; echo
 printf '\033[31mred\033[0m \303'; sleep 1; printf '\251 done\n'
@@ -99,7 +99,7 @@ def test_a_job_is_watched_from_its_queue_to_its_end(tab: Page, stack: Stack, eri
     assert text.count("loading") == 1, "a bar is one line, with its last value"
     assert "loading 60%" in text
     assert "\ufffd" not in text
-    assert tab.locator("#terminal :is(script, img, a)").count() == 0
+    assert tab.locator("#log-rows :is(script, img, a)").count() == 0
     expect(tab.locator("h1")).to_contain_text("<b>bars</b>")
     expect(tab).to_have_title(re.compile("bars"))
     data = _log_of(tab, stack, job)
@@ -141,16 +141,16 @@ def test_long_lines_that_are_not_wrapped_are_as_long_as_they_are(tab: Page, stac
     expect(tab.locator("#announcer")).to_have_text("Copied")
     assert [line.strip() for line in tab.evaluate("navigator.clipboard.readText()").splitlines()] == [words, "short"]
     tab.locator("#log-wrap").click()
-    expect(tab.locator(f"{ROWS} > div").first).to_contain_text("0599")
+    expect(tab.locator(f"{ROWS} .log-row").first).to_contain_text("0599")
     stack.orm(lambda: (_folder_of(job) / "more").touch())
     expect(tab.locator("#job-head .state")).to_have_text("succeeded", timeout=60_000)
-    expect(tab.locator(f"{ROWS} > div").nth(2)).to_contain_text("x599")
+    expect(tab.locator(f"{ROWS} .log-row").nth(2)).to_contain_text("x599")
     tab.locator("#log-copy").click()
     expect(tab.locator("#log-copy .bi-check-lg")).to_be_visible()
     copied = [line.strip() for line in tab.evaluate("navigator.clipboard.readText()").splitlines()]
     assert copied == [words, "short", words.replace("0", "x")]
     tab.locator("#log-wrap").click()
-    expect(tab.locator(f"{ROWS} > div").first).not_to_contain_text("0599")
+    expect(tab.locator(f"{ROWS} .log-row").first).not_to_contain_text("0599")
     expect(tab.locator(ROWS)).to_contain_text("x599")
 
 
