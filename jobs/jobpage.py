@@ -2,11 +2,11 @@
 
 import uuid
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from django.utils.translation import gettext as _
 
-from jobs import wording, workspace
+from jobs import receipts, wording, workspace
 from jobs.access import can_control
 from jobs.looks import output
 from jobs.models import Job, JobEvent, Run
@@ -30,7 +30,23 @@ def context(job: Job, reader: Any) -> dict[str, Any]:
         "gpus": shown_gpus(said["gpus_granted"], now), "container": _container(now),
         "submission": uuid.uuid4(), "page_data": {**_page_data(job, said), "gpus_now": now},
         "priorities": priorities(job, reader) if can_control(reader, job) else [],
+        **(_ending(job, said) if said["is_ended"] else {}),
     }  # fmt: skip
+
+
+def _ending(job: Job, said: dict[str, Any]) -> dict[str, Any]:
+    """What it used of what it asked for, and where the form is that the fix, or a smaller request, fills in."""
+    found = receipts.receipt(job)
+    changes = found[2] if found else {}
+    return {"fix": _again(job, said["end"]["changes"]), "receipt": found and {
+        "lines": wording.receipts.lines(*found[:2]), "facts": wording.receipts.facts(*found[:2]), "changes": changes,
+        "smaller": wording.receipts.smaller(changes), "address": _again(job, changes),
+    }}  # fmt: skip
+
+
+def _again(job: Job, changes: dict[str, str]) -> str:
+    """The form with what the job asked for and these fields otherwise."""
+    return f"/jobs/new/?{urlencode({'clone': job.pk, **changes})}"
 
 
 def _page_data(job: Job, said: dict[str, Any]) -> dict[str, Any]:

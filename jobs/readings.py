@@ -56,18 +56,18 @@ def job_charts(
 ) -> dict[str, Any]:
     """What a run's charts show, from its start to its end, or within [since, until], seconds since 1970.
 
-    `{from, to, gpus: [{uuid, index, model, short, node, at: […], <GPU_LINES>: […]}], container: {at: […],
+    `{run, from, to, gpus: [{uuid, index, model, short, node, at: […], <GPU_LINES>: […]}], container: {at: […],
     <CONTAINER_METRICS>: […]}, events: [{at, kind, text}]}`; times in seconds since 1970, a value that was not read
     is null, `throttle` is a `throttle_mask`. Every sample while they are kept (an hour), before that means of minutes
     (of GPUs only of minutes that lie wholly inside the run), thinned to MOST_POINTS a line.
     """
     run = run or job.current_run
     if run is None or run.started_at is None:
-        return {"from": None, "to": None, "gpus": [], "container": None, "events": []}
+        return {"run": None, "from": None, "to": None, "gpus": [], "container": None, "events": []}
     whole = Window(run.started_at, max(run.ended_at or timezone.now(), run.started_at))
     window = _within(whole, since, until)
     return {
-        "from": window.start.timestamp(), "to": window.end.timestamp(),
+        "run": run.pk, "from": window.start.timestamp(), "to": window.end.timestamp(),
         "gpus": [{**gpu, **_gpu(gpu["uuid"], window)} for gpu in granted_gpus(run)],
         "container": _container(run, window), "events": _events(run, window),
     }  # fmt: skip

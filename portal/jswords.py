@@ -6,7 +6,7 @@ from django.utils.translation import pgettext
 
 def words() -> dict[str, str]:
     """Script key to sentence."""
-    return {**_times(), **_line(), **_log(), **_output(), **_gpus()}
+    return {**_times(), **_line(), **_log(), **_output(), **_charts(), **_gpus()}
 
 
 def _times() -> dict[str, str]:
@@ -70,6 +70,17 @@ def _output() -> dict[str, str]:
     return {
         "metric from to": _("{name}: from {first} to {last}"),
         "step at": _("step {step}"),
+    }
+
+
+def _charts() -> dict[str, str]:
+    return {
+        "not reported": _("Not reported by these GPUs: {names}."),
+        "throttle power_cap": _("power limit"),
+        "throttle heat": _("heat"),
+        "throttle power_brake": _("power brake"),
+        "throttle hardware": _("hardware"),
+        "throttle sync": _("sync boost"),
     }
 
 

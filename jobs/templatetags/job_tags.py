@@ -1,14 +1,25 @@
 """Template names of `jobs.looks`."""
 
+from collections.abc import Mapping
+
 from django import template
 
 from jobs.looks import Output, cannot_start, output, state_look
 from jobs.models import Job
+from jobs.receipt import Used
+from jobs.wording.receipts import busy
 from jobs.wording.states import latest_run
 
 register = template.Library()
 register.filter("state_look", state_look)
 register.filter("cannot_start", cannot_start)
+
+
+@register.filter
+def busy_of(used: Mapping[int, Used], job: Job) -> str:
+    """How busy the job's GPUs were; empty where it had none, or nobody knows."""
+    found = used.get(job.pk)
+    return busy(found) if found is not None else ""
 
 
 @register.filter

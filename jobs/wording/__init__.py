@@ -4,6 +4,7 @@ All functions read the active language at call time and never raise: a code or a
 does not know (a row of another version) becomes a sentence that names the code.
 """
 
+from jobs.wording import receipts
 from jobs.wording.ends import Suggestion, end_label, end_sentence, run_label
 from jobs.wording.events import event_sentence, progress, warning
 from jobs.wording.expected import ahead, expected_start, trust
@@ -39,6 +40,7 @@ __all__ = [
     "problem",
     "progress",
     "put_back",
+    "receipts",
     "refusal",
     "refusals",
     "run_label",
