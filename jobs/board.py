@@ -17,7 +17,8 @@ from jobs.models import Cluster, Job, JobEvent, Run
 from jobs.policy import Waiting
 from jobs.policy.ahead import Ahead, ahead
 from jobs.policy.turns import whole
-from jobs.states import WAITING, JobState
+from jobs.reorder import standing
+from jobs.states import JobState
 
 ORDER_KEPT = 5.0  # seconds; use changes it slowly, and whatever changes it at once leaves an event
 
@@ -84,9 +85,11 @@ def _lines(user: Any) -> dict[int, dict[str, Any]]:
     The lines are those of `jobs.reorder.movable_with`.
     """
     lines: dict[str, list[int]] = defaultdict(list)
-    own = Job.objects.filter(owner=user, state__in=WAITING).order_by("queued_at", "pk")
-    for pk, team, priority, pinned in own.values_list("pk", "team_id", "priority", "pinned"):
-        lines[f"{team}-{priority}-{pinned:d}"].append(pk)
+    own, now = Job.objects.filter(owner=user).exclude(pk__in=_kept.barred).order_by("queued_at", "pk"), timezone.now()
+    for held in (False, True):
+        rows = standing(own, held=held, now=now).values_list("pk", "team_id", "priority", "pinned")
+        for pk, team, priority, pinned in rows:
+            lines[f"{team}-{priority}-{pinned:d}-{held:d}"].append(pk)
     return {
         pk: {"line": line, "first": pk == pks[0], "last": pk == pks[-1]} for line, pks in lines.items() for pk in pks
     }

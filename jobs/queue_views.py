@@ -69,7 +69,7 @@ def move(request: HttpRequest, pk: int) -> HttpResponseBase:
         other = asked(request, "to")
         return other is not None and reorder.move_to(job, user, other)
 
-    said = _("It changes places only with other waiting jobs of its owner, of the same team and priority.")
+    said = _("It changes places only with other jobs of its owner that are in line too, of the same team and priority.")
     return _back(request, act(request, pk, verb, said, may=can_reorder))
 
 

@@ -9,13 +9,15 @@ from itertools import pairwise
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
+from django.utils import timezone
 
 from jobs import announce, quotas, usage
-from jobs.models import Job, Priority
+from jobs.images import Allowed
+from jobs.models import Cluster, Job, Priority
 from jobs.queues import wake_scheduler
 from jobs.request import Problem
-from jobs.states import WAITING
+from jobs.states import WAITING, JobState
 from jobs.submit import Refused
 
 LEAST = timedelta(microseconds=1)  # between two places
@@ -66,10 +68,21 @@ def _change(job: Job, actor: Any, event: str, changes: dict[str, Any], **told: A
     return True
 
 
-def movable_with(job: Job) -> QuerySet[Job]:
-    """The waiting jobs that the job may change places with: of the same owner, team and priority, first one first."""
+def movable_with(job: Job, now: datetime) -> QuerySet[Job]:
+    """The jobs that the job may change places with: of the same owner, team and priority, first one first.
+
+    Those in line among themselves, those on hold too, which keep their places for later; empty for one that is to
+    start later, since that time is its place.
+    """
     same = Job.objects.filter(owner=job.owner_id, team=job.team_id, priority=job.priority, pinned=job.pinned)
-    return same.filter(state__in=WAITING).order_by("queued_at", "pk")
+    return standing(same, held=job.state == JobState.HELD, now=now).order_by("queued_at", "pk")
+
+
+def standing(jobs: QuerySet[Job], *, held: bool, now: datetime) -> QuerySet[Job]:
+    """Those that are on hold, or those in line."""
+    if held:
+        return jobs.filter(state=JobState.HELD)
+    return jobs.filter(Q(start_after=None) | Q(start_after__lte=now), state=JobState.QUEUED)
 
 
 def move_up(job: Job, actor: Any) -> bool:
@@ -89,10 +102,10 @@ def move_to(job: Job, actor: Any, other: int) -> bool:
 def _move(job: Job, actor: Any, where: Callable[[list[int]], int]) -> bool:
     """Exchange places among the owner's own jobs: the set of their places stays, so nobody else waits longer."""
     with transaction.atomic():
-        rows = movable_with(job)
+        rows, allowed = movable_with(job, timezone.now()), Allowed(Cluster.get().image_patterns)
         if connection.features.has_select_for_update:  # on SQLite the transaction itself is the line
             rows = rows.select_for_update()
-        line = list(rows.only("pk", "queued_at"))
+        line = [row for row in rows.only("pk", "queued_at", "image") if allowed(row.image)]
         order = [row.pk for row in line]
         to = where(order) if job.pk in order else -1
         if not 0 <= to < len(line) or order[to] == job.pk:

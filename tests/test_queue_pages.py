@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from gpus.models import Node
 from jobs import dispatch
-from jobs.board import queue_order
+from jobs.board import board, queue_order
 from jobs.models import Allocation, Job, Membership, Quota, Run, Team
 from jobs.standings import standings
 from jobs.states import EndReason, JobState, RunState
@@ -59,6 +59,22 @@ def test_a_lone_job_has_nothing_to_change_places_with(client: Client, alice: Use
     factories.make_job(alice)
     client.force_login(alice)
     assert "reorder/" not in client.get("/queue/").text
+
+
+def test_only_what_changes_the_order_has_buttons_for_it(client: Client, alice: User) -> None:
+    """A job to start later stands by its time, and neither it nor one on hold is passed by a job in line."""
+    first, second = factories.make_job(alice), factories.make_job(alice)
+    held = factories.make_job(alice, state=JobState.HELD, held_by_user=True)
+    later = [factories.make_job(alice, start_after=timezone.now() + timedelta(hours=h)) for h in (1, 2)]
+    Job.objects.filter(pk__in=[held.pk, later[0].pk]).update(queued_at=first.queued_at)
+    client.force_login(alice)
+    page = client.get("/queue/").text
+    assert [f'id="up-{job.pk}"' in page for job in (first, second, held, *later)] == [True, True, False, False, False]
+    assert [entry.first for entry in board(alice).entries] == [True, False]
+    post(client, second, "reorder", to="up")
+    assert list(queue_order()) == [second.pk, first.pk]
+    post(client, later[1], "reorder", to="up")
+    assert [entry.job.pk for entry in board(alice).later] == [job.pk for job in later]
 
 
 def test_a_colleague_moves_nothing_but_an_admin_pins(client: Client, alice: User, bob: User, root_admin: User) -> None:

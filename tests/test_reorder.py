@@ -92,8 +92,9 @@ def test_jobs_of_the_same_moment_can_change_places_too(alice: User) -> None:
 def test_other_priorities_are_other_lines(alice: User) -> None:
     low, normal = *line(alice, 1, priority=0), *line(alice, 1)
     assert not reorder.move_to(low, alice, normal.pk)
-    held = factories.make_job(alice, state=JobState.HELD, held_by_user=True)
-    assert reorder.move_to(held, alice, normal.pk), "a held job has its place too"
+    held = [factories.make_job(alice, state=JobState.HELD, held_by_user=True) for _ in range(2)]
+    assert not reorder.move_to(held[0], alice, normal.pk)
+    assert reorder.move_up(held[1], alice), "held jobs have their places too, for later"
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
