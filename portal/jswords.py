@@ -73,17 +73,6 @@ def _output() -> dict[str, str]:
     }
 
 
-def _charts() -> dict[str, str]:
-    return {
-        "not reported": _("Not reported by these GPUs: {names}."),
-        "throttle power_cap": _("power limit"),
-        "throttle heat": _("heat"),
-        "throttle power_brake": _("power brake"),
-        "throttle hardware": _("hardware"),
-        "throttle sync": _("sync boost"),
-    }
-
-
 def _gpus() -> dict[str, str]:
     return {
         "value old": _("{age} old"),
