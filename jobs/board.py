@@ -132,7 +132,7 @@ def ahead_of(job_id: int) -> Ahead:
     """Who is before the job and could take the same GPUs, as long as the order is kept."""
     queue_order(fresh=False)
     if job_id not in _kept.ahead:
-        _kept.ahead[job_id] = ahead(job_id, _kept.line, snapshot.nodes(timezone.now(), ()))
+        _kept.ahead[job_id] = ahead(job_id, _kept.line, snapshot.hardware(timezone.now()))
     return _kept.ahead[job_id]
 
 

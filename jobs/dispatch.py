@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -34,7 +34,9 @@ log = logging.getLogger(__name__)
 _turn = threading.Lock()  # within a process the lease is one owner's: the timer and the worker wait for each other
 
 
-BREATH = 0.02  # seconds, at most
+BREATH = 0.02  # seconds at most that a pass which found no room leaves until the next,
+FLOOD_PART = 0.2  # and where nothing but more jobs asks for that: such passes take so much of the time at most,
+FLOOD_BREATH = 0.25  # but leave no more than seconds
 TELL_PERIOD = 0.5  # seconds at least between two passes that also work out why jobs wait and how long,
 TELL_PART = 0.06  # which costs most of a pass: so much of the time at most,
 TELL_WITHIN = 3.0  # but seconds at most
@@ -44,7 +46,7 @@ class _Last:
     """This process's last pass, by the monotonic clock."""
 
     ended = 0.0
-    took = 0.0
+    took = 0.0  # 0 when it was not in vain
     told = float("-inf")
     pause = TELL_PERIOD  # until the next pass that tells
     untold = threading.Event()  # a pass after the last that told may have changed what is true
@@ -59,9 +61,15 @@ class Result:
     waiting: int
 
 
-def breathe() -> None:
-    """After a pass that placed nothing, leave as much time as it took: a flood of wishes then shares the next one."""
-    time.sleep(max(min(_last.took, BREATH) - (time.monotonic() - _last.ended), 0))
+def breathe(is_urgent: Callable[[], bool]) -> None:
+    """After a pass that found no room, leave some time: a flood of wishes then shares the next one.
+
+    Jobs that are only added find no room either, most likely; what is urgent may have made some.
+    """
+    time.sleep(max(_last.ended + min(_last.took, BREATH) - time.monotonic(), 0))
+    until = _last.ended + min(_last.took / FLOOD_PART, FLOOD_BREATH)
+    while (left := until - time.monotonic()) > 0 and not is_urgent():
+        time.sleep(min(left, BREATH))
 
 
 def run_pass(*, owner: str = "", tell: bool = True) -> Result | None:
@@ -80,7 +88,8 @@ def run_pass(*, owner: str = "", tell: bool = True) -> Result | None:
             _last.pause = min(max((_last.ended - begun) / TELL_PART, TELL_PERIOD), TELL_WITHIN)
         elif result is not None and result.waiting:
             _last.untold.set()
-        _last.took = _last.ended - begun if result is None or not result.placed else 0
+        in_vain = result is None or (result.waiting and not result.placed)
+        _last.took = _last.ended - begun if in_vain else 0
         return result
 
 
@@ -98,13 +107,13 @@ def rest(seconds: float) -> None:
 
 
 def _pass(owner: str, *, tell: bool) -> Result | None:
-    now = timezone.now()
+    cluster, now = Cluster.get(), timezone.now()
     if not _take_lease(owner, now):
         return None
     try:
-        if not Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD]).exists():
+        picture = snapshot.take(now, cluster=cluster, brief=not tell)
+        if not picture.waiting:
             return Result(placed=0, waiting=0)
-        picture = snapshot.take(now, cluster=Cluster.get())
         plan = make_plan(picture, explain=tell, expect=None if tell else ())
         runs = [run for placement in plan.placements if (run := _commit(placement)) is not None]
         makeroom.make_room(plan)
@@ -116,14 +125,10 @@ def _pass(owner: str, *, tell: bool) -> Result | None:
 
 
 def _take_lease(owner: str, now: datetime) -> bool:
-    Cluster.get()
     mine_or_free = Q(scheduler_owner=owner) | Q(scheduler_lease_until=None) | Q(scheduler_lease_until__lt=now)
     until = now + timedelta(seconds=settings.SCHEDULER_LEASE)
-    return bool(
-        Cluster.objects.filter(mine_or_free, pk=1).update(
-            scheduler_owner=owner, scheduler_lease_until=until, last_pass_at=now
-        )
-    )
+    row = Cluster.objects.filter(mine_or_free, pk=1)
+    return bool(row.update(scheduler_owner=owner, scheduler_lease_until=until, last_pass_at=now))
 
 
 def _give_lease_back(owner: str) -> None:
@@ -150,7 +155,7 @@ def _place(placement: Placement) -> Run | None:
     now = timezone.now()
     node = NodeRow.objects.select_for_update().get(name=placement.node)
     job = Job.objects.select_related("owner", "team").get(pk=placement.job)
-    gpus = list(GPU.objects.filter(uuid__in=placement.gpu_uuids, node=node).select_related("node"))
+    gpus = list(node.gpus.filter(uuid__in=placement.gpu_uuids).order_by("index"))
     if not Allowed(cluster.image_patterns)(job.image):
         return None
     slots = _slots(job, gpus)
@@ -204,10 +209,14 @@ def _slots(job: Job, gpus: list[GPU]) -> list[tuple[GPU, Sequence[int]]] | None:
 
 
 def _over_quota(job: Job, gpus: Sequence[GPU], now: datetime) -> bool:
-    levels = usage.levels(job.owner, job.team, now)
+    limits = usage.limits_of(job.owner, job.team)
+    if quotas.never(job, *limits):
+        return True
+    if not any(level.counts for level in limits):
+        return False
+    levels = usage.levels_under(limits, job.owner, job.team, now)
     given = usage.by_model(quotas.milli(job.gpus, job.gpu_milli), [gpu.model for gpu in gpus])
-    limits = [limit for limit, _used in levels]
-    return bool(quotas.never(job, *limits) or quotas.start(job, *levels) or quotas.above_models(given, *levels))
+    return bool(quotas.start(job, *levels) or quotas.above_models(given, *levels))
 
 
 def _has_room(node: NodeRow, job: Job) -> bool:

@@ -36,7 +36,7 @@ class Preview:
 
 def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
     """Plan with the job as if it were in the queue; nothing is stored. The request must have no problems."""
-    limits = usage.user_limits([owner])[owner.pk], usage.team_limits([team])[team.pk]
+    limits = usage.limits_of(owner, team)
     job = build(request, owner=owner, team=team)
     now = timezone.now()
     picture = snapshot.take(now, cluster=Cluster.get(), extra=[job])

@@ -89,8 +89,17 @@ def stop_queue(node: str) -> str:
     return f"node.{node}.stop"
 
 
-def wake_scheduler() -> None:
-    """Ask for a scheduling pass soon; several wishes before it begins make one pass."""
+def wake_scheduler(*, urgent: bool = True) -> None:
+    """Ask for a scheduling pass soon; several wishes before it begins make one pass.
+
+    One that is not `urgent` may wait a moment for others like it while there was no room for those before.
+    """
+    if urgent:
+        try:
+            with live.briefly() as client:
+                client.set(_urgent_key(), 1, ex=10)
+        except redis.RedisError as error:
+            log.warning("cannot reach Redis: %s", error)
     _send("scheduler", SCHEDULE, [], "schedule", coalesce=True)
 
 
@@ -104,10 +113,19 @@ def send_stop(node: str, run_id: int) -> None:
     _send(stop_queue(node), STOP, [run_id], f"stop-{run_id}")
 
 
+def pass_is_urgent() -> bool:
+    """Whether one of the wishes since the last pass began was urgent."""
+    try:
+        return bool(connection().exists(_urgent_key()))
+    except redis.RedisError as error:
+        log.warning("cannot reach Redis: %s", error)
+        return True
+
+
 def pass_begins() -> None:
     """From here on a wish makes another pass."""
     try:
-        connection().delete(_pending_key())
+        connection().delete(_pending_key(), _urgent_key())
     except redis.RedisError as error:
         log.warning("cannot reach Redis: %s", error)
 
@@ -128,6 +146,10 @@ def _send(name: str, task: str, arguments: list[int], job_id: str, *, coalesce: 
 
 def _pending_key() -> str:
     return f"dockyard.{settings.INSTALLATION}.pass"
+
+
+def _urgent_key() -> str:
+    return f"dockyard.{settings.INSTALLATION}.pass.urgent"
 
 
 def work(*names: str) -> None:

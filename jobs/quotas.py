@@ -36,6 +36,12 @@ class Limits:
     priority: int | None = None
 
     @property
+    def counts(self) -> bool:
+        """Whether any of them is on what is in use: else usage need not be known."""
+        at_once = (self.gpus, self.millicpus, self.memory_mib, self.running_jobs, self.interactive_jobs)
+        return self.has_budget or bool(self.gpus_by_model) or any(limit is not None for limit in at_once)
+
+    @property
     def has_budget(self) -> bool:
         return self.gpu_seconds is not None or self.gpu_seconds_soft is not None
 

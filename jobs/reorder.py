@@ -38,7 +38,7 @@ def reprioritise(job: Job, actor: Any, priority: int) -> bool:
         raise Refused(problems=[Problem(field="priority", code="PRIORITY_RANGE")])
     if not actor.is_staff:
         job.priority, old = priority, job.priority
-        limits = usage.user_limits([job.owner])[job.owner_id], usage.team_limits([job.team])[job.team_id]
+        limits = usage.limits_of(job.owner, job.team)
         refusals = quotas.above_ceiling(job, *limits)
         job.priority = old
         if refusals:
@@ -50,7 +50,7 @@ def priorities(job: Job, actor: Any) -> list[Priority]:
     """Those that the actor may give the job: none once it no longer waits."""
     if job.state not in WAITING:
         return []
-    limits = (usage.user_limits([job.owner])[job.owner_id], usage.team_limits([job.team])[job.team_id])
+    limits = usage.limits_of(job.owner, job.team)
     ceilings = [limit.priority for limit in limits if limit.priority is not None]
     most = max(Priority.values) if actor.is_staff else min(ceilings, default=max(Priority.values))
     return [level for level in Priority if level <= most]

@@ -1,7 +1,9 @@
 """Read the database into the frozen picture that the policy plans from: a fixed number of queries."""
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,9 +17,10 @@ from gpus.models import Node as NodeRow
 from jobs import likely, usage
 from jobs.images import Allowed
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, JobEvent, Run, Team
-from jobs.policy import Gpu, Node, Reason, Rules, Running, Snapshot, Waiting
+from jobs.policy import Gpu, Node, Reason, Rules, Running, Share, Snapshot, Waiting
 from jobs.policy.past import Like, Past, extended
 from jobs.policy.view import WHOLE
+from jobs.quotas import Limits
 from jobs.states import FOR_OTHERS, WAITING, EndReason, JobState, RunState, Wish
 
 SICK_DRIVER = frozenset({"driver_mismatch", "hung", "error"})
@@ -35,34 +38,80 @@ _MORE = (
 )  # fmt: skip
 
 
-def take(now: datetime, *, cluster: Cluster, extra: Sequence[Job] = ()) -> Snapshot:
-    """The picture now. `extra` are jobs not yet submitted, for a preview; they need `owner` and `team` set."""
+def take(now: datetime, *, cluster: Cluster, extra: Sequence[Job] = (), brief: bool = False) -> Snapshot:
+    """The picture now. `extra` are jobs not yet submitted, for a preview; they need `owner` and `team` set.
+
+    A `brief` one takes limits and shares as they were a moment ago: placing decides again by those of now.
+    """
     past = likely.past()
-    runs = running(now, past)
     jobs = (*waiting_jobs(past, cluster), *(waiting(job, past) for job in extra))
-    return _picture(now, cluster, nodes(now, runs), runs, jobs)
+    if brief and not jobs:
+        return Snapshot(now=now, nodes=(), waiting=(), user_limits={}, team_limits={}, user_usage={}, team_usage={})
+    runs = running(now, past)
+    return _picture(now, cluster, nodes(now, runs), runs, jobs, brief=brief)
 
 
 def queue(now: datetime, *, cluster: Cluster) -> Snapshot:
     """The picture without the hosts: enough to know the order of the queue by."""
     past = likely.past()
-    return _picture(now, cluster, (), running(now, past), tuple(waiting_jobs(past, cluster)))
+    return _picture(now, cluster, (), running(now, past), tuple(waiting_jobs(past, cluster)), brief=True)
 
 
 def _picture(
-    now: datetime, cluster: Cluster, hosts: tuple[Node, ...], runs: tuple[Running, ...], jobs: tuple[Waiting, ...]
-) -> Snapshot:
+    now: datetime, cluster: Cluster, hosts: tuple[Node, ...], runs: tuple[Running, ...], jobs: tuple[Waiting, ...], *,
+    brief: bool,
+) -> Snapshot:  # fmt: skip
     held = usage.of_running(runs, {gpu.uuid: gpu.model for host in hosts for gpu in host.gpus})
     people = {job.user for job in jobs} | {run.user for run in runs}
-    users = usage.user_limits(get_user_model().objects.filter(pk__in=people).only("username"))
-    all_teams = Team.objects.all()
-    teams = usage.team_limits(all_teams)
-    team_shares, member_shares = usage.shares(all_teams, now, cluster.half_life_days)
+    terms = _terms(people, {job.team for job in jobs} | {run.team for run in runs}, now, cluster, brief=brief)
+    users, teams = terms.users, terms.teams
     return Snapshot(
         now=now, nodes=hosts, waiting=jobs, running=runs, user_limits=users, team_limits=teams,
         user_usage=usage.in_use("user", users, held, now), team_usage=usage.in_use("team", teams, held, now),
-        team_shares=team_shares, member_shares=member_shares, rules=rules(cluster, all_teams),
+        team_shares=terms.team_shares, member_shares=terms.member_shares, rules=rules(cluster, terms.all_teams),
         paused={"code": "PAUSED", "reason": cluster.pause_reason} if cluster.paused else None,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On what terms people and teams use the hosts: limits and shares, by primary key."""
+
+    all_teams: tuple[Team, ...]
+    users: dict[int, Limits]
+    teams: dict[int, Limits]
+    team_shares: Mapping[int, Share]
+    member_shares: Mapping[tuple[int, int], Share]
+
+
+class _Kept:
+    """What this process read last, by the monotonic clock."""
+
+    terms: Terms | None = None
+    read_at = float("-inf")
+    hardware: tuple[Node, ...] = ()
+    seen_at = float("-inf")
+
+
+_kept = _Kept()
+
+
+def _terms(people: set[int], teams: set[int], now: datetime, cluster: Cluster, *, brief: bool) -> Terms:
+    """Of these people and of all teams; a `brief` picture takes what is at most `TERMS_REREAD` seconds old."""
+    kept = _kept.terms if brief and time.monotonic() - _kept.read_at < settings.TERMS_REREAD else None
+    if kept is None or not (people <= kept.users.keys() and teams <= kept.teams.keys()):
+        kept = _kept.terms = _read_terms(people, now, cluster)
+        _kept.read_at = time.monotonic()
+    return kept
+
+
+def _read_terms(people: set[int], now: datetime, cluster: Cluster) -> Terms:
+    teams = tuple(Team.objects.all())
+    team_shares, member_shares = usage.shares(teams, now, cluster.half_life_days)
+    return Terms(
+        all_teams=teams,
+        users=usage.user_limits(get_user_model().objects.filter(pk__in=people).only("username")),
+        teams=usage.team_limits(teams), team_shares=team_shares, member_shares=member_shares,
     )  # fmt: skip
 
 
@@ -184,7 +233,16 @@ def nodes(now: datetime, held: Iterable[Running]) -> tuple[Node, ...]:
 
 
 def hardware(now: datetime) -> tuple[Node, ...]:
-    """Every host as if nothing ran there; empty as long as one of them has not told what it has."""
+    """Every host as if nothing ran there; empty as long as one of them has not told what it has.
+
+    At most `TERMS_REREAD` seconds old: each submission asks.
+    """
+    if time.monotonic() - _kept.seen_at >= settings.TERMS_REREAD:
+        _kept.hardware, _kept.seen_at = _read_hardware(now), time.monotonic()
+    return _kept.hardware
+
+
+def _read_hardware(now: datetime) -> tuple[Node, ...]:
     if NodeRow.objects.filter(Q(millicpus=0) | Q(gpu_status=NodeRow.GpuStatus.UNKNOWN)).exists():
         return ()
     return nodes(now, ())

@@ -52,7 +52,7 @@ def submit(request: JobRequest, *, owner: Any, team: Team, submission: uuid.UUID
                     return existing
                 _admit(owner, team)
             job = _store(request, owner, team, submission)
-            transaction.on_commit(wake_scheduler, robust=True)
+            transaction.on_commit(lambda: wake_scheduler(urgent=False), robust=True)
     except IntegrityError:
         return same.get()  # the other half of a double post was faster
     return job
@@ -70,7 +70,7 @@ def check(
     hosts = snapshot.hardware(timezone.now())
     wrong = {*unread, *(problem.field for problem in problems)}
     problems += _hardware(request, wrong, hosts, owner=owner, team=team)
-    limits = (usage.user_limits([owner])[owner.pk], *(usage.team_limits([team])[team.pk] for team in [team] if team))
+    limits = usage.limits_of(owner, team) if team else (usage.user_limits([owner])[owner.pk],)
     refusals = beyond_limits(build(request, owner=owner, team=team), Kinds(hosts), *limits)
     if problems or refusals:
         raise Refused(refusals, problems)
@@ -155,7 +155,7 @@ def _stand_in_line(owner: Any, team: Team) -> None:
 
 
 def _admit(owner: Any, team: Team) -> None:
-    refusals = quotas.admit(*usage.levels(owner, team, timezone.now()))
+    refusals = quotas.admit(*usage.levels(owner, team, timezone.now(), queued=True))
     if refusals:
         raise Refused(refusals)
 

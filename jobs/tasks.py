@@ -4,16 +4,15 @@ import time
 
 from django.conf import settings
 
-from jobs import dispatch
+from jobs import dispatch, queues
 from jobs import launch as launching
 from jobs import stop as stopping
-from jobs.queues import pass_begins
 
 
 def schedule() -> None:
     """Make one scheduling pass: QUEUED jobs become PLACED, or learn why not."""
-    dispatch.breathe()
-    pass_begins()
+    dispatch.breathe(queues.pass_is_urgent)
+    queues.pass_begins()
     give_up = time.monotonic() + settings.SCHEDULER_LEASE
     while dispatch.run_brief_pass() is None and time.monotonic() < give_up:
         time.sleep(0.1)  # another scheduler's pass may have begun before what we were woken for

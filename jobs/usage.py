@@ -34,6 +34,15 @@ def team_limits(teams: Iterable[Any]) -> dict[int, Limits]:
     return {pk: _limits("team", team.name, [rows.get(pk)]) for pk, team in named.items()}
 
 
+def limits_of(owner: Any, team: Any) -> tuple[Limits, Limits]:
+    """The limits of a job's owner and of its team, in one query."""
+    rows = Quota.objects.filter(Q(user=owner) | Q(team=team) | Q(user=None, team=None))
+    found = {(row.user_id, row.team_id): row for row in rows}
+    own, everybody = found.get((owner.pk, None)), found.get((None, None))
+    theirs = _limits("team", team.name, [found.get((None, team.pk))])
+    return _limits("user", owner.get_username(), [own, everybody]), theirs
+
+
 def _limits(scope: Scope, name: str, rows: list[Quota | None]) -> Limits:
     """The first row that sets a field wins."""
 
@@ -53,6 +62,9 @@ def _seconds(hours: int | None) -> int | None:
     return None if hours is None else hours * 3600
 
 
+Level = tuple[Limits, Usage]
+
+
 class Holding(NamedTuple):
     """What one live run holds, and for whom (primary keys)."""
 
@@ -65,9 +77,9 @@ class Holding(NamedTuple):
     interactive: bool
 
 
-def holdings(**of: Any) -> list[Holding]:
-    """What is held now, by everybody or by those that the filter leaves."""
-    live = Allocation.objects.filter(released_at=None, **of)
+def holdings(of: Q) -> list[Holding]:
+    """What is held now by those that the filter leaves."""
+    live = Allocation.objects.filter(of, released_at=None)
     slots = AllocationSlot.objects.filter(allocation__in=live).order_by().distinct()
     models: dict[int, list[str]] = defaultdict(list)
     for pk, _gpu, model in slots.values_list("allocation_id", "gpu_id", "gpu__model"):
@@ -101,14 +113,22 @@ def usages(field: str, limits: Mapping[int, Limits], now: datetime) -> dict[int,
     GPU-seconds are only summed for those who have a budget: that sum reads history.
     """
     queued = _queued("owner" if field == "user" else "team", set(limits))
-    return in_use(field, limits, holdings(**{f"{field}__in": set(limits)}), now, queued=queued)
+    return in_use(field, limits, holdings(Q(**{f"{field}__in": set(limits)})), now, queued=queued)
 
 
-def levels(owner: Any, team: Any, now: datetime) -> tuple[tuple[Limits, Usage], tuple[Limits, Usage]]:
-    """Limits and usage of a job's owner and of its team."""
-    users, teams = user_limits([owner]), team_limits([team])
-    mine, theirs = usages("user", users, now), usages("team", teams, now)
-    return (users[owner.pk], mine[owner.pk]), (teams[team.pk], theirs[team.pk])
+def levels(owner: Any, team: Any, now: datetime, *, queued: bool = False) -> tuple[Level, Level]:
+    """Limits and usage of a job's owner and of its team; jobs that wait are only counted when asked for."""
+    return levels_under(limits_of(owner, team), owner, team, now, queued=queued)
+
+
+def levels_under(
+    limits: tuple[Limits, Limits], owner: Any, team: Any, now: datetime, *, queued: bool = False
+) -> tuple[Level, Level]:
+    """The same under limits already read."""
+    held = holdings(Q(user=owner) | Q(team=team))
+    of_user = in_use("user", {owner.pk: limits[0]}, held, now, queued=_queued("owner", {owner.pk}) if queued else {})
+    of_team = in_use("team", {team.pk: limits[1]}, held, now, queued=_queued("team", {team.pk}) if queued else {})
+    return (limits[0], of_user[owner.pk]), (limits[1], of_team[team.pk])
 
 
 def in_use(

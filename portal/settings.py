@@ -141,6 +141,7 @@ try:
     SCHEDULER_LEASE = _seconds("SCHEDULER_LEASE", 30)
     RESERVE_AFTER = _seconds("RESERVE_AFTER", 600)  # T: then freed GPUs of a chosen node are kept for a blocked job
     ORDER_REREAD = _seconds("ORDER_REREAD", 1)  # how old a job's place in the queue may be
+    TERMS_REREAD = _seconds("TERMS_REREAD", 1)  # how old limits, shares and hosts may be where placing decides again
     PAST_REREAD = _seconds("PAST_REREAD", 30)  # how old what is known of ended runs and past estimates may be
     WHAT_IF_TIMEOUT = _seconds("WHAT_IF_TIMEOUT", 600)  # the longest that an admin's question is worked on
     PLACED_TIMEOUT = _seconds("PLACED_TIMEOUT", 60)  # a placed run nobody picked up goes back to the queue

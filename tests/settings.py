@@ -27,6 +27,7 @@ os.environ.update(
     REDIS_URL=f"redis://:test-password@127.0.0.1:{free_port()}/0",  # where the `redis_server` fixture starts it
     DEBUG="0",
     ORDER_REREAD="0.000001",
+    TERMS_REREAD="0.000001",
     PAST_REREAD="0.000001",  # a test's own rows count at once
     REDIS_REST="0.001",  # a test that stops Redis leaves none of its caution to the next
 )

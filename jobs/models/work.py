@@ -144,7 +144,7 @@ class Job(models.Model):
         longer in `old` (somebody else moved it: look again). Raises IllegalMove for a move no table has.
         """
         check_job_move(old, new)
-        with transaction.atomic():
+        with transaction.atomic(savepoint=False):
             if not Job.objects.filter(pk=self.pk, state=old).update(state=new, **changes):
                 return False
             JobEvent.objects.create(
@@ -156,7 +156,7 @@ class Job(models.Model):
 
     def note(self, kind: str, *, actor: Any = None, run: "Run | None" = None, **params: Any) -> None:
         """Write an event that moves nothing: a wish, a warning, a hold."""
-        with transaction.atomic():
+        with transaction.atomic(savepoint=False):
             JobEvent.objects.create(job_id=self.pk, run=run, kind=kind, actor=actor, params=params)
             announce.job_changed(self.pk)
 
@@ -236,7 +236,7 @@ class Run(models.Model):
         For every move but the one to ENDED, which `end` makes. Returns False when the row is no longer in `old`.
         """
         check_run_move(old, new)
-        with transaction.atomic():
+        with transaction.atomic(savepoint=False):
             if not Run.objects.filter(pk=self.pk, state=old).update(state=new, **changes):
                 return False
             self.job.advance(
@@ -262,7 +262,7 @@ class Run(models.Model):
             job_changes |= {"requeues": models.F("requeues") + tried, "started_at": None, "wait_reasons": []}
         else:
             job_changes |= {"ended_at": now}
-        with transaction.atomic():
+        with transaction.atomic(savepoint=False):
             if not Run.objects.filter(pk=self.pk, state=old).update(state=RunState.ENDED, **changes):
                 return False
             Allocation.objects.filter(run=self, released_at=None).update(released_at=now)
