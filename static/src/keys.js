@@ -40,6 +40,7 @@ function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || typing(event.target)) return;
   if (Date.now() - waitsForPlace < 1500) {
     waitsForPlace = 0;
+    event.preventDefault();
     if (PLACES[event.key]) location.assign(PLACES[event.key]);
     return;
   }

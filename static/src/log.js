@@ -1,4 +1,5 @@
 // The log of a job: opens at its tail at once, follows live, and scrolls through all of it by byte ranges.
+import Tab from "bootstrap/js/dist/tab.js";
 import { LogGoto } from "./loggoto.js";
 import { LogNotes } from "./lognotes.js";
 import { LogReader } from "./logreader.js";
@@ -67,8 +68,8 @@ export class LogView {
     if (isStale) return;
     this.#head = head;
     this.#reader.grown(head, this.#follows);
-    if (!old || head.run !== old.run || head.generation > old.generation) this.#openEnd();
-    else if (!this.#reader.screen && head.end && !this.#reader.isLoading) this.#openEnd();
+    const isOther = !old || head.run !== old.run || head.generation > old.generation;
+    if (isOther || (!this.#reader.isOpen && !this.#reader.isLoading)) this.#openEnd();
     this.#show();
   }
 
@@ -148,7 +149,7 @@ export class LogView {
   }
 
   #drawn() {
-    if (this.#follows && this.#reader.isAttached && !this.#rows.atEnd) this.#rows.toEnd();
+    if (this.#follows && this.#reader.isAttached && !this.#rows.atEnd && !this.#rows.selected()) this.#rows.toEnd();
     this.#acknowledge();
     this.#note();
   }
@@ -223,9 +224,15 @@ export class LogView {
       const line = this.#rows.lineOf(event.target);
       if (line && this.#notes.known) tell(this.#notes.timeOf(line.at), false);
     });
+    scroller.addEventListener("click", (event) => {
+      const line = event.target.closest(".log-note-time") && this.#rows.lineOf(event.target);
+      if (line) tell(this.#notes.timeOf(line.at), true);
+    });
     scroller.addEventListener("pointerleave", () => this.#notes.known && tell(null, false));
     document.addEventListener("dockyard:time", ({ detail: { at, source, go } }) => {
-      if (source !== "log" && at !== null && go) this.#goto.toTime(at);
+      if (source === "log" || at === null || !go) return;
+      Tab.getOrCreateInstance(document.getElementById("tab-log")).show();
+      this.#goto.toTime(at);
     });
   }
 

@@ -12,6 +12,7 @@ const BEHIND = 4 * 1024 * 1024; // a reader of the end who is further behind goe
 export class LogReader {
   #stream = null; // takes what comes live; null while the end of the log is not what is loaded
   #loading = null;
+  #opened = null; // {run, generation} of the screen
 
   /** `url` ends in a slash. `on`: {above(change), appended(offset), opened(screen), attach({run, generation, offset})}. */
   constructor(url, on) {
@@ -28,6 +29,11 @@ export class LogReader {
 
   get isLoading() {
     return this.#loading !== null;
+  }
+
+  /** Whether anything of the log that `head` tells of is loaded. */
+  get isOpen() {
+    return this.#opened?.run === this.head.run && this.#opened.generation === this.head.generation;
   }
 
   get atStart() {
@@ -80,6 +86,7 @@ export class LogReader {
     const skip = piece.offset ? cleanStart(piece.data) : 0;
     this.screen = new Screen(piece.offset + skip);
     this.screen.feed(piece.data.subarray(skip));
+    this.#opened = { run, generation };
     this.on.opened(this.screen);
     this.#attach();
     return this.screen;
