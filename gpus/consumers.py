@@ -3,7 +3,7 @@
 from typing import Any
 from weakref import WeakValueDictionary
 
-from gpus.now import for_reader, nodes_now
+from gpus.now import Picture, for_reader, named_to, nodes_in, take_picture
 from portal.hub import Message
 from portal.shared import shared
 from portal.sockets import LiveSocket, dumps
@@ -70,8 +70,12 @@ class GpusSocket(LiveSocket):
         return {"gpus:*"}
 
     async def look(self) -> None:
-        key = ("nodes", self.user.pk, self.user.is_staff, self.language)
-        text, self._view = await shared.ask(key, self.asked_at, self.in_language(_looked_up), self.user)
+        """The database is asked once for all who look, and what they are shown made once for who may see the same."""
+        picture = await shared.ask("picture", self.asked_at, take_picture)
+        named = await shared.ask(("named", self.user.pk, picture.at), 0.0, named_to, self.user, picture)
+        key = ("nodes", picture.at, named, self.user.is_staff, self.language)
+        shown = self.in_language(_shown)
+        text, self._view = await shared.ask(key, 0.0, shown, picture, named, self.user.is_staff)
         await self.send_text(text)
 
     async def on_news(self, news: dict[str, Message]) -> None:
@@ -82,9 +86,9 @@ class GpusSocket(LiveSocket):
             await self.send_text(f'{{"nodes":[{",".join(told)}]}}')
 
 
-def _looked_up(user: Any) -> tuple[str, View]:
-    nodes = nodes_now(user)
-    return dumps({"nodes": nodes}), view_of(nodes, user.is_staff)
+def _shown(picture: Picture, named: frozenset[int], full: bool) -> tuple[str, View]:
+    nodes = nodes_in(picture, named, full=full)
+    return dumps({"nodes": nodes}), view_of(nodes, full)
 
 
 def _jobs(gpu: dict[str, Any]) -> set[int]:

@@ -1,6 +1,6 @@
 """Who holds each GPU. The jobs side knows, and says at the start how to ask it: this app knows nothing of jobs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +14,23 @@ class Holder:
     job_name: str | None  # None: not for this reader
 
 
-Finder = Callable[[Any], dict[int, list[Holder]]]
-_finders: list[Finder] = []
+Finder = Callable[[], dict[int, list[Holder]]]
+Seer = Callable[[Any, Collection[int]], set[int]]
+_sources: list[tuple[Finder, Seer]] = []
 
 
-def register(finder: Finder) -> None:
-    """Ask `finder(reader)` from now on: GPU primary key to its holders, for every GPU that has some."""
-    _finders.append(finder)
+def register(finder: Finder, seer: Seer) -> None:
+    """Ask these two from now on: `finder()` gives every held GPU's holders, by its primary key, with their names;
+    `seer(reader, jobs)` says which of the jobs' names are for this reader.
+    """  # fmt: skip
+    _sources.append((finder, seer))
 
 
-def holders(reader: Any) -> dict[int, list[Holder]]:
-    """GPU primary key to its holders as this reader may see them: several where the GPU is shared."""
-    return {gpu: held for finder in _finders for gpu, held in finder(reader).items()}
+def holders() -> dict[int, list[Holder]]:
+    """GPU primary key to its holders: several where the GPU is shared. Names are for `seen_by` to allow."""
+    return {gpu: held for finder, _seer in _sources for gpu, held in finder().items()}
+
+
+def seen_by(reader: Any, jobs: Collection[int]) -> frozenset[int]:
+    """Those of the jobs whose names the reader may see."""
+    return frozenset(job for _finder, seer in _sources for job in seer(reader, jobs))

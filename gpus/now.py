@@ -1,6 +1,6 @@
 """Every node with its GPUs as they are now: what is known for good, and the last readings."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -9,33 +9,55 @@ from django.utils import timezone
 
 from gpus import history
 from gpus.availability import why_unavailable
-from gpus.holders import Holder, holders
+from gpus.holders import Holder, holders, seen_by
 from gpus.models import GPU, Node
 
 _UNKNOWN = ("memory_used_mib", "utilisation", "power_w", "temperature_c", "sm_clock_mhz")
 _NOBODY: dict[str, Any] = {"job": None, "owner": None, "job_name": None, "holders": []}
 
 
+@dataclass(frozen=True)
+class Picture:
+    """What is known of all nodes at one moment, whoever looks."""
+
+    at: datetime
+    nodes: list[Node]  # with their GPUs
+    read: dict[str, dict[str, Any]]  # by node: its last reading; empty when there is none of the last minute
+    held: dict[int, list[Holder]]  # by GPU
+
+
+def take_picture() -> Picture:
+    nodes = list(Node.objects.prefetch_related("gpus").order_by("name"))
+    return Picture(timezone.now(), nodes, history.latest_of(node.name for node in nodes), holders())
+
+
+def named_to(reader: Any, picture: Picture) -> frozenset[int]:
+    """The jobs on GPUs whose names the reader may see."""
+    return seen_by(reader, {holder.job for held in picture.held.values() for holder in held})
+
+
 def nodes_now(reader: Any) -> list[dict[str, Any]]:
+    """Every node as this reader may see it now, see `nodes_in`."""
+    picture = take_picture()
+    return nodes_in(picture, named_to(reader, picture), full=bool(getattr(reader, "is_staff", False)))
+
+
+def nodes_in(picture: Picture, named: frozenset[int], *, full: bool) -> list[dict[str, Any]]:
     """The last reading of every node, with `host` and, per GPU, `unavailable` and its holders from the database.
 
     A node without a reading of the last minute has `at` null and its GPUs every read value null. `job_name` is
-    null for who may not see the job. `state` is one of sick, used, hidden, outside, closed, unknown, cordoned, free,
-    the first that is true: free is only what a fresh reading of an open host shows to be free. Staff see hidden GPUs
-    always, others while a job is on them; staff also see what `for_reader` veils.
+    null for jobs that are not `named`. `state` is one of sick, used, hidden, outside, closed, unknown, cordoned, free,
+    the first that is true: free is only what a fresh reading of an open host shows to be free. Staff (`full`) see
+    hidden GPUs always, others while a job is on them; staff also see what `for_reader` veils.
     """
-    now = timezone.now()
-    full = bool(getattr(reader, "is_staff", False))
-    held = {gpu: _held(found) for gpu, found in holders(reader).items()}
-    nodes = list(Node.objects.prefetch_related("gpus").order_by("name"))
-    read = history.latest_of(node.name for node in nodes)
-    return [_node(node, read[node.name], held, now, full) for node in nodes]
+    held = {gpu: _held(found, named) for gpu, found in picture.held.items()}
+    return [_node(node, picture.read[node.name], held, picture.at, full) for node in picture.nodes]
 
 
-def _held(found: list[Holder]) -> dict[str, Any]:
+def _held(found: list[Holder], named: frozenset[int]) -> dict[str, Any]:
     """All holders, and the first of them by itself."""
-    all_of_them = [asdict(holder) for holder in found]
-    return {**all_of_them[0], "holders": all_of_them}
+    told = [asdict(holder if holder.job in named else replace(holder, job_name=None)) for holder in found]
+    return {**told[0], "holders": told}
 
 
 def for_reader(reading: dict[str, Any], full: bool) -> dict[str, Any]:

@@ -10,8 +10,8 @@ class JobsConfig(AppConfig):
     def ready(self) -> None:
         from gpus.holders import register
         from jobs import audit, people, search  # noqa: F401 - people listens to signals
-        from jobs.holders import holders
+        from jobs.holders import holders, named_to
 
         audit.register()
-        register(holders)
+        register(holders, named_to)
         post_migrate.connect(search.prepare, sender=self)

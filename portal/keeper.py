@@ -1,6 +1,7 @@
 """Looks after all open sockets of a web process: pings them, and finds out in bulk who may still see what."""
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Collection, Iterable
@@ -34,12 +35,14 @@ class Keeper:
     def __init__(self) -> None:
         self._sockets: set[LiveSocket] = set()
         self._tasks: list[asyncio.Task[None]] = []
+        self._opened = itertools.count()
         self._feed = Feed()
 
     def add(self, socket: "LiveSocket") -> None:
         """Ping the socket and check its right to be open, from now on, until `discard`."""
         now = time.monotonic()
-        socket.ping_due, socket.check_due = now + settings.SOCKET_PING, now + settings.SOCKET_RECHECK
+        spread = 0.5 + next(self._opened) % 16 / 32  # pages that opened together are not all looked after together
+        socket.ping_due, socket.check_due = now + spread * settings.SOCKET_PING, now + spread * settings.SOCKET_RECHECK
         self._sockets.add(socket)
         if not self._tasks or any(task.done() for task in self._tasks):
             self._tasks = [asyncio.create_task(self._look_after()), asyncio.create_task(self._hear())]
