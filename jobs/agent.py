@@ -21,6 +21,7 @@ from gpus.sample import run_sampler
 from jobs import claims, containers, firewall, hints
 from jobs import finish as finishing
 from jobs.follow import Follower
+from jobs.pack import run_packer
 from jobs.pull import Pulls
 from jobs.reconcile import reconcile
 from jobs.stop import end_grace, enforce_time_limits, kill, stop, stop_again
@@ -77,6 +78,7 @@ class Agent:
             "engine": self._watch_ends,
             "look": self._look_at_engine,
             "reconcile": self._reconcile,
+            "pack": lambda: run_packer(node, self.stopping),
             "sampler": lambda: run_sampler(node, lambda: claims.of_node(node), self.stopping, self.sample_now),
         }
 

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from jobs import job_views, log_views, output_views, queue_views
+from jobs import download_views, job_views, log_views, output_views, queue_views
 
 urlpatterns = [
     path("", job_views.page, name="job"),
@@ -13,7 +13,7 @@ urlpatterns = [
     path("log/search", log_views.search, name="job_log_search"),
     path("log/find", log_views.find, name="job_log_find"),
     path("log/notes", log_views.notes, name="job_log_notes"),
-    path("log/download", job_views.log_download, name="job_log_download"),
+    path("log/download", download_views.log, name="job_log_download"),
     path("files/<path:relpath>", job_views.file, name="job_file"),
     path("cancel/", job_views.cancel, name="job_cancel"),
     path("hold/", job_views.hold, name="job_hold"),

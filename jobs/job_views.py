@@ -2,11 +2,12 @@
 
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
@@ -31,6 +32,7 @@ FILE_PIECE = 256 * 1024
 BINARY = "application/octet-stream"
 BIGGEST = 2**62
 MOST_SECONDS = 1e11  # since 1970: a time, and no nonsense
+Response = TypeVar("Response", bound=HttpResponseBase)
 
 
 @require_GET
@@ -86,23 +88,14 @@ def log(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_GET
 @login_required
-def log_download(request: HttpRequest, pk: int) -> StreamingHttpResponse:
-    """The whole log of a run as a file."""
-    job = get_job(request.user, pk)
-    run = run_of(request, job)
-    name = f"job-{job.pk}-run-{run.number}.log" if run else f"job-{job.pk}.log"
-    return _download(logstore.stream(run) if run else iter(()), name)
-
-
-@require_GET
-@login_required
 def file(request: HttpRequest, pk: int, relpath: str) -> StreamingHttpResponse:
     """A file that the job left, as a download and never as a page of this site."""
     try:
         opened = workspace.open_file(get_job(request.user, pk), relpath)
     except FileNotFoundError as error:
         raise Http404 from error
-    return _download(_pieces(opened), relpath.rpartition("/")[2])
+    pieces = StreamingHttpResponse(in_thread(_pieces(opened)), content_type=BINARY)
+    return attachment(pieces, relpath.rpartition("/")[2])
 
 
 @require_POST
@@ -273,9 +266,8 @@ def _pieces(opened: BinaryIO) -> Iterator[bytes]:
             yield piece
 
 
-def _download(pieces: Iterator[bytes], name: str) -> StreamingHttpResponse:
-    """An attachment that no browser shows or runs."""
-    response = StreamingHttpResponse(in_thread(pieces), content_type=BINARY)
+def attachment(response: Response, name: str) -> Response:
+    """One that no browser shows or runs."""
     response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
     response["X-Content-Type-Options"] = "nosniff"
     response["Cache-Control"] = "private, no-store"

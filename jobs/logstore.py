@@ -1,10 +1,11 @@
-"""The bytes of runs' logs: immutable segments in `STORAGES["logs"]`, the newest bytes in the tail.
+"""The bytes of runs' logs: segments in `STORAGES["logs"]`, raw or packed (`jobs.packing`), the newest in the tail.
 
 Offsets count bytes of one generation of a run's log; `Run.log_generation` says which one stands. Log text is never
 in the database. Segments are written on the run's node and read everywhere.
 """
 
 import contextlib
+import gzip
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,11 +15,11 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import Storage, storages
 from django.db.models import F
 
-from jobs import tail
+from jobs import packing, tail
 from jobs.models import LogSegment, Run
 
 READ_CHUNK = 1 << 20
-EXPIRED = "EXPIRED"  # a hole that is the whole log: LOG_DAYS are over
+EXPIRED = "EXPIRED"  # a hole that is the whole log: LOG_DAYS are over, or its owner has more than LOG_USER_BYTES
 _TRIES = 3  # a segment may take the place of tail bytes between two looks
 
 
@@ -56,8 +57,8 @@ def read(run: Run, start: int, end: int) -> bytes:
         if start < end and not run.log_complete:
             parts.append(tail.read(run.pk, run.log_generation, start, end))
             start += len(parts[-1])
-        if start >= end or run.log_complete or (look and start == before):
-            break  # a first look may find nothing in either place: the segment was cut between the two
+        if start >= end or (look and start == before):
+            break  # a first look may find nothing in either place: the segment was cut, or packed, between the two
     return b"".join(parts)
 
 
@@ -78,15 +79,40 @@ def window(run: Run, start: int, end: int | None, most: int) -> Window:
     return Window(first, there, read(run, first, last) if last > first else b"")
 
 
-def stream(run: Run) -> Iterator[bytes]:
-    """The whole log as it is at the first step, in pieces of at most READ_CHUNK bytes."""
-    at, end = 0, size(run)
+def stream(run: Run, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """The bytes [start, end) of the log, or all as it is at the first step, in pieces of at most READ_CHUNK bytes."""
+    at, end = start, size(run) if end is None else end
     while at < end:
         data = read(run, at, min(at + READ_CHUNK, end))
         if not data:
             return
         yield data
         at += len(data)
+
+
+def stream_packed(run: Run, start: int, end: int) -> Iterator[bytes]:
+    """The same as a gzip file: what rests packed goes out as it is, the rest is packed quickly."""
+    at = start
+    while at < end:
+        segment = _segment_at(run, at)
+        stop = min(end, segment.offset + segment.length) if segment else end
+        if segment and segment.packed and segment.offset == at and stop - at == segment.length:
+            with _storage().open(segment.name) as file:
+                yield file.read()
+            at = stop
+            continue
+        data = read(run, at, min(at + READ_CHUNK, stop))
+        if not data:
+            return
+        yield gzip.compress(data, 1, mtime=0)
+        at += len(data)
+
+
+def _segment_at(run: Run, offset: int) -> LogSegment | None:
+    """The segment that holds this byte."""
+    before = LogSegment.objects.filter(run=run.pk, generation=run.log_generation, offset__lte=offset)
+    last = before.defer("marks").order_by("-offset").first()
+    return last if last and offset < last.offset + last.length else None
 
 
 def _stored(run: Run, start: int, end: int) -> Iterator[bytes]:
@@ -96,13 +122,22 @@ def _stored(run: Run, start: int, end: int) -> Iterator[bytes]:
         if segment.offset > start:
             return
         try:
-            with _storage().open(segment.name) as file:
-                file.seek(start - segment.offset)
-                data = file.read(min(end, segment.offset + segment.length) - start)
+            data = _read_segment(segment, start - segment.offset, min(end - segment.offset, segment.length))
         except FileNotFoundError:
-            return  # replaced by a newer generation meanwhile
+            return  # packed, or replaced by a newer generation, meanwhile
         yield data
         start += len(data)
+
+
+def _read_segment(segment: LogSegment, start: int, stop: int) -> bytes:
+    """Raw bytes of a segment, counted from its own beginning."""
+    with _storage().open(segment.name) as file:
+        if not segment.packed:
+            file.seek(start)
+            return bytes(file.read(stop - start))
+        offset, length, skip = packing.place(segment.packed, start, stop)
+        file.seek(offset)
+        return packing.unpack(file.read(length), skip, stop - start)
 
 
 # --- for the node ---
@@ -119,6 +154,24 @@ def save(run_id: int, generation: int, offset: int, data: bytes | bytearray) -> 
     name = storage.save(name, _Whole(bytes(data)))
     _sync(storage, name)
     return LogSegment(run_id=run_id, generation=generation, offset=offset, length=len(data), name=name)
+
+
+def pack(segment: LogSegment) -> None:
+    """Let a segment rest packed. Whoever reads it meanwhile finds it raw or packed, never neither.
+
+    Killed half-way, it leaves a file that the next try takes away.
+    """
+    data, sizes = packing.pack(_read_segment(segment, 0, segment.length))
+    raw = LogSegment.objects.filter(pk=segment.pk, name=segment.name, packed__isnull=True)
+    if not sizes:
+        raw.update(packed=[])
+        return
+    storage, name = _storage(), f"{segment.name}.gz"
+    storage.delete(name)
+    name = storage.save(name, _Whole(data))
+    _sync(storage, name)
+    kept = raw.update(name=name, packed=sizes)
+    storage.delete(segment.name if kept else name)
 
 
 def _sync(storage: Storage, name: str) -> None:

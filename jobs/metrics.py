@@ -40,7 +40,7 @@ class Series:
 
     def add(self, at: float, step: float | None, value: float) -> None:
         """Keep a point; one that comes too soon after the last but one takes the last one's place."""
-        if len(self.points) >= 2 and self.points[-1][0] - self.points[-2][0] < self.apart:
+        if self.apart and self.points[-1][0] - self.points[-2][0] < self.apart:
             self.points[-1] = (at, step, value)
             return
         self.points.append((at, step, value))
@@ -88,7 +88,7 @@ class MetricsFinder:
     def as_json(self) -> list[dict[str, Any]]:
         """[{name, points: [[seconds, step|null, value], …]}] of those that move, six digits each."""
         return [
-            {"name": name, "points": [[round(at, 1), step, float(f"{value:.6g}")] for at, step, value in series.points]}
+            {"name": name, "points": [[round(at, 2), step, float(f"{value:.6g}")] for at, step, value in series.points]}
             for name, series in self._series.items() if series.is_measure
         ]  # fmt: skip
 

@@ -19,7 +19,17 @@ from tests import factories
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
-PATHS = ["", "status.json", "charts.json", "log", "log/download", "files/a.txt", "?part=head", "?part=files"]
+PATHS = [
+    "",
+    "status.json",
+    "charts.json",
+    "metrics.json",
+    "log",
+    "log/download",
+    "files/a.txt",
+    "?part=head",
+    "?part=files",
+]
 POSTS = [
     "cancel/", "hold/", "release/", "move/", "extend/", "amend/", "pin/", "unpin/", "priority/", "reorder/",
     "resubmit/",

@@ -52,6 +52,7 @@ WEB: dict[str, dict[str, str]] = {
     "jobs/<int:pk>/charts.json": {"GET": "see"},
     "jobs/<int:pk>/log": {"GET": "see"},
     "jobs/<int:pk>/log/download": {"GET": "see"},
+    "jobs/<int:pk>/metrics.json": {"GET": "see"},
     "jobs/<int:pk>/files/<path:relpath>": {"GET": "see"},
     "jobs/<int:pk>/cancel/": {"POST": "act"},
     "jobs/<int:pk>/hold/": {"POST": "act"},

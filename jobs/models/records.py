@@ -19,12 +19,13 @@ class LogSegment(models.Model):
     name = models.CharField(max_length=200)  # in STORAGES["logs"]
     lines = models.PositiveIntegerField(null=True)  # newlines in it; None: not counted yet
     marks = models.BinaryField(null=True)  # see jobs.logmarks; None: nothing was recorded
-    packed = models.JSONField(null=True)  # the sizes of its gzip members, see jobs.pack; None: its file is raw
+    packed = models.JSONField(null=True)  # sizes of its gzip members, see jobs.packing; None: raw; []: raw for good
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         ordering = ["offset"]
         constraints = [models.UniqueConstraint(fields=["run", "generation", "offset"], name="one_segment_per_offset")]
+        indexes = [models.Index(fields=["id"], condition=models.Q(packed__isnull=True), name="segment_raw")]
         verbose_name = _("log segment")
         verbose_name_plural = _("log segments")
 
@@ -104,6 +105,7 @@ class UsageDay(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="+")
     gpu_seconds = models.FloatField()
+    charged_seconds = models.FloatField(null=True)  # as they counted in fair share then; None: as they are
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["day", "user", "team"], name="one_usage_per_day")]

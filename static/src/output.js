@@ -26,13 +26,7 @@ export function showOutput(output) {
   bind("text").textContent = output.text;
   bind("left").hidden = !output.ends_at;
   if (output.ends_at) {
-    let time = bind("left").querySelector("time");
-    if (!time) {
-      time = document.createElement("time");
-      time.dataset.when = "until";
-      bind("left").lastChild.replaceWith(" ", time);
-    }
-    time.dateTime = output.ends_at;
+    bind("left").querySelector("time").dateTime = output.ends_at;
     showTimes();
   }
   const bar = box.querySelector(".progress-bar");

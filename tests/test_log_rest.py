@@ -1,0 +1,164 @@
+"""Logs at rest: compressed with their ranges readable, counted for each user, and downloaded whole or in part."""
+
+import gzip
+import random
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.files.storage import storages
+from django.test import AsyncClient, Client
+from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs import logstore, pack, packing, retention
+from jobs.models import LogSegment, Run
+from jobs.states import EndReason, JobState, RunState
+from portal.models import User
+from tests import factories
+
+TEXT = b"".join(b"%07d some line of a log\n" % number for number in range(40_000))
+
+
+def ended_run(owner: User, data: bytes, *, hours_ago: float = 1, cuts: tuple[int, ...] = ()) -> Run:
+    """A run that ended with this log, in segments cut at `cuts`."""
+    node = factories.Node.objects.first() or factories.make_node(gpus=1)
+    run = factories.make_run(factories.make_job(owner, gpus=0), node)
+    for start, stop in zip((0, *cuts), (*cuts, len(data)), strict=True):
+        logstore.save(run.pk, 0, start, data[start:stop]).save()
+    at = timezone.now() - timedelta(hours=hours_ago)
+    assert run.end(RunState.RUNNING, EndReason.COMPLETED, JobState.SUCCEEDED, now=at, log_complete=True,
+                   log_bytes=len(data))  # fmt: skip
+    return run
+
+
+def pack_all() -> None:
+    while pack.pack_some("alpha", threading.Event()):
+        pass
+
+
+@given(st.binary(min_size=packing.WORTH, max_size=3 * packing.PIECE), st.integers(0, 1 << 20), st.integers(1, 1 << 20))
+def test_any_range_of_what_is_packed_is_what_it_was(data: bytes, start: int, length: int) -> None:
+    packed, sizes = packing.pack(data)
+    start %= len(data)
+    stop = min(start + length, len(data))
+    if sizes:
+        offset, size, skip = packing.place(sizes, start, stop)
+        assert packing.unpack(packed[offset : offset + size], skip, stop - start) == data[start:stop]
+        assert gzip.decompress(packed) == data
+
+
+def test_an_ended_log_is_packed_and_read_as_before(alice: User) -> None:
+    run = ended_run(alice, TEXT, cuts=(300_000, 1_000_000))
+    raw = list(run.segments.values_list("name", flat=True))
+    pack_all()
+    names = list(run.segments.values_list("name", flat=True))
+    sizes = [storages["logs"].size(name) for name in names]
+    assert sum(sizes) < len(TEXT) / 4
+    assert sizes == [sum(packed) for packed in run.segments.values_list("packed", flat=True)]
+    assert not any(storages["logs"].exists(name) for name in raw)
+    at = random.Random(7)
+    for _ in range(30):
+        start = at.randrange(len(TEXT))
+        stop = start + at.randrange(400_000)
+        assert logstore.read(run, start, stop) == TEXT[start:stop]
+    assert b"".join(logstore.stream(run)) == TEXT
+
+
+def test_what_does_not_shrink_or_is_not_yet_due_stays_raw(alice: User) -> None:
+    noise = random.Random(1).randbytes(100_000)
+    ended, young = ended_run(alice, noise), ended_run(alice, TEXT, hours_ago=0)
+    live = factories.make_run(factories.make_job(alice, gpus=0), factories.Node.objects.get())
+    logstore.save(live.pk, 0, 0, TEXT).save()
+    pack_all()
+    assert [run.segments.get().packed for run in (ended, young, live)] == [[], None, None]
+    assert logstore.read(ended, 10, 99_000) == noise[10:99_000]
+
+
+def test_a_reader_that_looked_before_the_packing_reads_on_after_it(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ended_run(alice, TEXT)
+    really = logstore._read_segment
+
+    def late(segment: LogSegment, start: int, stop: int) -> bytes:
+        monkeypatch.setattr(logstore, "_read_segment", really)
+        pack_all()
+        return really(segment, start, stop)
+
+    monkeypatch.setattr(logstore, "_read_segment", late)
+    assert logstore.read(run, 5, 500_000) == TEXT[5:500_000]
+    assert run.segments.get().packed
+
+
+def test_the_oldest_logs_of_who_has_too_much_go(alice: User, bob: User, settings: Any) -> None:
+    runs = [ended_run(alice, b"x" * 100, hours_ago=hours) for hours in (4, 3, 2, 1)]
+    others = ended_run(bob, b"x" * 200, hours_ago=9)
+    keeper = retention.Retention()
+    settings.LOG_USER_BYTES = 250
+    keeper.prune(timezone.now())
+    for run in (*runs, others):
+        run.refresh_from_db()
+    assert [logstore.is_expired(run) for run in runs] == [True, True, False, False]
+    assert [logstore.read(run, 0, 100) for run in runs] == [b"", b"", b"x" * 100, b"x" * 100]
+    assert not logstore.is_expired(others)
+
+
+async def _download(client: AsyncClient, address: str, **headers: str) -> tuple[Any, bytes]:
+    answer: Any = await client.get(address, headers=headers)
+    if not answer.streaming:
+        return answer, answer.content
+    return answer, b"".join([part async for part in answer.streaming_content])
+
+
+@pytest.fixture
+def log(transactional_db: None) -> tuple[Run, AsyncClient]:
+    owner = factories.make_user("alice", teams=(factories.make_team("vision"),))
+    run = ended_run(owner, TEXT, cuts=(300_000, 1_000_000))
+    pack.pack_some("alpha", threading.Event())
+    LogSegment.objects.filter(offset=300_000).update(packed=None)  # of an interrupted packing: see below
+    segment = LogSegment.objects.get(offset=300_000)
+    fresh = logstore.save(run.pk, 0, 300_000, TEXT[300_000:1_000_000])
+    LogSegment.objects.filter(pk=segment.pk).update(name=fresh.name)
+    client = AsyncClient()
+    client.force_login(owner)
+    return run, client
+
+
+async def test_a_log_downloads_whole_in_part_and_compressed(log: tuple[Run, AsyncClient]) -> None:
+    run, client = log
+    address = f"/jobs/{run.job_id}/log/download"
+    answer, data = await _download(client, address)
+    assert (data, answer["Content-Length"]) == (TEXT, str(len(TEXT)))
+    _, part = await _download(client, f"{address}?start=299990&end=1000010")
+    assert part == TEXT[299_990:1_000_010]
+    _, end = await _download(client, f"{address}?start=-50")
+    assert end == TEXT[-50:]
+    answer, packed = await _download(client, f"{address}?format=gz")
+    assert (gzip.decompress(packed), answer["Content-Type"]) == (TEXT, "application/gzip")
+    assert answer["Content-Disposition"].endswith('.log.gz"')
+    _, packed = await _download(client, f"{address}?format=gz&start=17&end=1000001")
+    assert gzip.decompress(packed) == TEXT[17:1_000_001]
+
+
+async def test_a_download_that_broke_off_goes_on(log: tuple[Run, AsyncClient]) -> None:
+    run, client = log
+    address = f"/jobs/{run.job_id}/log/download"
+    for asked, first, last in (
+        ("bytes=500000-", 500_000, len(TEXT)),
+        ("bytes=0-9", 0, 10),
+        ("bytes=-7", -7, len(TEXT)),
+    ):
+        answer, data = await _download(client, address, range=asked)
+        assert (answer.status_code, data) == (206, TEXT[first:last]), asked
+    answer, _ = await _download(client, address, range="bytes=9999999-")
+    assert (answer.status_code, answer["Content-Range"]) == (416, f"bytes */{len(TEXT)}")
+
+
+def test_a_job_without_a_run_has_an_empty_download(alice: User, client: Client) -> None:
+    job = factories.make_job(alice, gpus=0)
+    client.force_login(alice)
+    answer = client.get(f"/jobs/{job.pk}/log/download")
+    assert (answer.status_code, answer.content) == (200, b"")
