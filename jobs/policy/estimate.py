@@ -11,6 +11,7 @@ except those of GPU-hours, which nobody dates. CPUs and memory are looked at onl
 all open nodes. A job that only closed nodes could take is not dated either: nobody knows when they open.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -22,7 +23,7 @@ from jobs.policy.gaps import Gaps
 from jobs.policy.hardware import GpuKind, Hardware, kind_of
 from jobs.policy.ledger import least, shares
 from jobs.policy.levels import levels
-from jobs.policy.view import WHOLE, Expected, Running, Snapshot, Waiting
+from jobs.policy.view import WHOLE, Expected, Gpu, Running, Snapshot, Waiting
 from jobs.quotas import least_milli
 
 _QUICK = 0.1  # of its time limit: how soon a job ends at the earliest when no like jobs are known
@@ -43,12 +44,16 @@ def expected(
     when, and for jobs on hold or that no open node could take, which hold back nobody else.
     """
     runs = [*snapshot.running, *started]
-    early = _Course(snapshot, runs, hardware, late=False)
-    late = _Course(snapshot, runs, hardware, late=True)
+    cards = _Cards(hardware, runs)
+    early = _Course(snapshot, runs, cards, late=False)
+    late = _Course(snapshot, runs, cards, late=True)
+    asks: dict[object, _Ask] = {}
     found: dict[int, Expected] = {}
     for job in line:
-        dated = not job.held_by and hardware.some_open(job)
-        soon, far = (early.start(job), late.start(job)) if dated else (0.0, inf)
+        ask = asks.get(job.shape)
+        if ask is None:
+            ask = asks[job.shape] = _Ask(job, hardware, early, late)
+        soon, far = (0.0, inf) if job.held_by or not ask.open else (early.start(job, ask), late.start(job, ask))
         if only is None or job.id in only:
             found[job.id] = _range(snapshot.now, min(soon, far), inf if job.id in unsure else far)
     return found
@@ -65,53 +70,47 @@ def _range(now: datetime, soon: float, far: float) -> Expected:
 class _Course:
     """One way that things may go: when GPUs, and users' and teams' quotas, become free. Seconds from now."""
 
-    def __init__(self, snapshot: Snapshot, runs: Sequence[Running], hardware: Hardware, *, late: bool) -> None:
-        self._now, self._late, self._hardware = snapshot.now, late, hardware
+    def __init__(self, snapshot: Snapshot, runs: Sequence[Running], cards: "_Cards", *, late: bool) -> None:
+        self._now, self._late, self._hardware = snapshot.now, late, cards.hardware
         self._ends = [(run, self._end(run)) for run in runs]
-        self._pools = _pools(hardware, self._ends, late=late)
-        self._ranked: dict[object, list[_Pool]] = {}
-        self._users = levels(snapshot.user_limits, self._ends, hardware, attrgetter("user"))
-        self._teams = levels(snapshot.team_limits, self._ends, hardware, attrgetter("team"))
+        self.pools = cards.pools(self._ends, late=late)
+        self._users = levels(snapshot.user_limits, self._ends, cards.hardware, attrgetter("user"))
+        self._teams = levels(snapshot.team_limits, self._ends, cards.hardware, attrgetter("team"))
 
-    def start(self, job: Waiting) -> float:
+    def start(self, job: Waiting, ask: "_Ask") -> float:
         """When the job starts; from then on it holds what it takes. inf: never, as far as one can see."""
-        takes, asked = self._takes(job), least_milli(job)
-        soonest = self._soonest(job)
-        mine = [level for level in (self._users.get(job.user), self._teams.get(job.team)) if level is not None]
-        for level in mine:
-            soonest = max(soonest, level.ready(job, asked, soonest))
-        at = self._room(job, soonest, takes) if soonest < inf else inf
-        for level in mine:
-            level.take(job, asked, at, at + takes)
+        takes, soonest = self._takes(job), 0.0 if job.start_after is None else self._soonest(job.start_after)
+        user, team = self._users.get(job.user), self._teams.get(job.team)
+        if user is not None:
+            soonest = user.ready(job, ask.milli, soonest)
+        if team is not None:
+            soonest = team.ready(job, ask.milli, soonest)
+        if soonest == inf:
+            return inf
+        at = self._room(job, ask, soonest, takes)
+        if at < inf:
+            if user is not None:
+                user.take(job, ask.milli, at + takes)
+            if team is not None:
+                team.take(job, ask.milli, at + takes)
         return at
 
-    def _room(self, job: Waiting, soonest: float, takes: float) -> float:
+    def _room(self, job: Waiting, ask: "_Ask", soonest: float, takes: float) -> float:
         if not job.gpus:
             return self._host.take(job, soonest, takes)
-        pools = self._suiting(job)
-        if shares(job):
-            milli = job.gpu_milli
+        pools = ask.late if self._late else ask.early
+        if ask.is_share:
+            milli = ask.milli
             best = pools[0] if len(pools) == 1 else min(pools, key=lambda pool: pool.part_free(milli), default=None)
             return inf if best is None else best.take_part(milli, soonest, takes)
-        return _take_soonest(pools, least(job), soonest, takes)
+        return _take_soonest(pools, ask.count, soonest, takes)
 
     @cached_property
     def _host(self) -> "_Host":
         return _Host(self._hardware, self._ends)
 
-    def _suiting(self, job: Waiting) -> list["_Pool"]:
-        share = (job.gpu_milli, job.most_milli) if shares(job) else ()
-        key = job.gpu_model, job.gpu_memory_mib, job.gpu_profile, job.labels, share
-        found = self._ranked.get(key)
-        if found is None:
-            kinds = self._hardware.suiting(job)
-            found = self._ranked[key] = [
-                pool for (kind, labels), pool in self._pools.items() if kind in kinds and job.labels <= labels
-            ]
-        return found
-
-    def _soonest(self, job: Waiting) -> float:
-        return 0.0 if job.start_after is None else max((job.start_after - self._now).total_seconds(), 0.0)
+    def _soonest(self, start_after: datetime) -> float:
+        return max((start_after - self._now).total_seconds(), 0.0)
 
     def _takes(self, job: Waiting) -> float:
         limit = inf if job.limit_seconds is None else float(job.limit_seconds)
@@ -132,6 +131,18 @@ class _Course:
         return 0.0 if limit == inf else limit * _QUICK
 
 
+class _Ask:
+    """What jobs of one shape take, and the pools that would do in both courses."""
+
+    def __init__(self, job: Waiting, hardware: Hardware, early: _Course, late: _Course) -> None:
+        self.open = hardware.some_open(job)
+        self.is_share, self.count, self.milli = shares(job), least(job), least_milli(job)
+        kinds = hardware.suiting(job)
+        keys = [key for key in early.pools if key[0] in kinds and job.labels <= key[1]]
+        self.early = [early.pools[key] for key in keys]
+        self.late = [late.pools[key] for key in keys]
+
+
 def _take_soonest(pools: Sequence["_Pool"], count: int, soonest: float, takes: float) -> float:
     """Take so many GPUs where they are free first, and say from when."""
     best: tuple[float, int] = (inf, -1)
@@ -140,6 +151,8 @@ def _take_soonest(pools: Sequence["_Pool"], count: int, soonest: float, takes: f
         free = pool.free(count, soonest, takes)
         if free[0] < best[0]:
             best, found = free, pool
+            if free[0] <= soonest:
+                break
     if found is not None:
         found.take(count, *best, takes)
     return best[0]
@@ -149,7 +162,7 @@ class _Pool:
     """The GPUs of one kind on nodes of one set of labels, in groups a node: when each becomes free."""
 
     def __init__(self, groups: list[list[float]], parts: list[tuple[float, int]], *, gaps: bool) -> None:
-        self._groups = groups  # each sorted
+        self._groups = groups  # each sorted; none of its times ever gets less
         self._heads: dict[int, list[tuple[float, int]]] = {}  # by count: (when a group has so many, its number)
         self._soonest: dict[int, float] = {}  # by count: from when the first group has so many
         self._parts = parts  # (from when, thousandths of one GPU that is shared)
@@ -158,12 +171,16 @@ class _Pool:
 
     def free(self, count: int, soonest: float, takes: float) -> tuple[float, int]:
         """From when so many GPUs of one group are free, and in which gap; -1: after all that was taken so far."""
-        at = max(self._head(count), soonest)
+        head = self._soonest.get(count)
+        if head is None:
+            head = self._head(count)
+        if head <= soonest:
+            return soonest, -1
         if self._gaps is not None:
             gap = self._gaps.free(count, soonest, takes)
-            if gap[0] < at:
+            if gap[0] < head:
                 return gap
-        return at, -1
+        return head, -1
 
     def take(self, count: int, at: float, gap: int, takes: float) -> None:
         """Take what `free` found."""
@@ -176,38 +193,30 @@ class _Pool:
         _time, number = self._heads[count][0]
         self._soonest.clear()
         group = self._groups[number]
-        if self._gaps is not None:
+        if self._gaps is not None and group[0] < at:
             self._gaps.add(group[:count], at)
         group[:count] = []
         place = len(group)
         while place and group[place - 1] > until:
             place -= 1
         group[place:place] = [until] * count
-        for size, heap in self._heads.items():
-            if size <= len(group):
-                if size == count:
-                    heapreplace(heap, (group[size - 1], number))
-                else:
-                    heappush(heap, (group[size - 1], number))
 
     def _head(self, count: int) -> float:
-        """From when the first group has so many."""
+        """From when the first group has so many. What stands in the heap may be out of date: too early, never late."""
         found = self._soonest.get(count)
         if found is None:
-            found = self._soonest[count] = self._first(count)
+            heap, groups = self._heads.get(count), self._groups
+            if heap is None:
+                heap = self._heads[count] = self._ranked(count)
+            while heap and (time := groups[heap[0][1]][count - 1]) != heap[0][0]:
+                heapreplace(heap, (time, heap[0][1]))
+            found = self._soonest[count] = heap[0][0] if heap else inf
         return found
 
-    def _first(self, count: int) -> float:
-        """What stands in the heap may be out of date: too early, never late."""
-        heap = self._heads.get(count)
-        if heap is None:
-            heap = self._heads[count] = [
-                (group[count - 1], number) for number, group in enumerate(self._groups) if len(group) >= count
-            ]
-            heapify(heap)
-        while heap and self._groups[heap[0][1]][count - 1] != heap[0][0]:
-            heappop(heap)
-        return heap[0][0] if heap else inf
+    def _ranked(self, count: int) -> list[tuple[float, int]]:
+        heap = [(group[count - 1], number) for number, group in enumerate(self._groups) if len(group) >= count]
+        heapify(heap)
+        return heap
 
     def part_free(self, milli: int) -> float:
         """From when a share of a GPU is free, as far as a glance tells."""
@@ -237,36 +246,54 @@ class _Pool:
         return at
 
 
-def _pools(
-    hardware: Hardware, ends: Iterable[tuple[Running, float]], *, late: bool
-) -> dict[tuple[GpuKind, frozenset[str]], _Pool]:  # fmt: skip
-    """The pools as they stand: each GPU free from when its last run ends, or in parts where it is shared."""
-    until: dict[str, float] = {}
-    held: dict[str, list[tuple[float, int]]] = {}
-    for run, end in ends:
-        for uuid, slots in run.slots.items():
-            until[uuid] = max(end, until.get(uuid, 0.0))
-            held.setdefault(uuid, []).append((end, slots))
-    groups: dict[tuple[GpuKind, frozenset[str]], list[list[float]]] = {}
-    parts: dict[tuple[GpuKind, frozenset[str]], list[tuple[float, int]]] = {}
-    for kind in hardware.kinds:
-        for ledger in kind.open:
-            here: dict[GpuKind, list[float]] = {}
-            for gpu in ledger.node.gpus:
-                if gpu.unavailable is not None:
-                    continue
-                runs = held.get(gpu.uuid, [])
-                key = kind_of(gpu), kind.labels
-                free = gpu.slots - sum(slots for _end, slots in runs)
-                if gpu.slots > 1 and runs and (free > 0 or len(runs) > 1):
-                    shared = [(end, slots * WHOLE // gpu.slots) for end, slots in runs]
-                    if free > 0:
-                        shared.append((0.0, free * WHOLE // gpu.slots))
-                    parts.setdefault(key, []).extend(shared)
-                here.setdefault(key[0], []).append(until.get(gpu.uuid, 0.0))
-            for gpu_kind, times in here.items():
-                groups.setdefault((gpu_kind, kind.labels), []).append(sorted(times))
-    return {key: _Pool(found, parts.get(key, []), gaps=not late) for key, found in groups.items()}
+class _Cards:
+    """The GPUs of open nodes, by kind and labels, in groups a node; and the runs that hold each of them."""
+
+    def __init__(self, hardware: Hardware, runs: Iterable[Running]) -> None:
+        self.hardware = hardware
+        self._groups: dict[_Key, list[list[str]]] = {}
+        self._cut: list[tuple[_Key, Gpu]] = []
+        held = {uuid for run in runs for uuid in run.slots}
+        for kind in hardware.kinds:
+            for ledger in kind.open:
+                here: dict[GpuKind, list[str]] = {}
+                for gpu in ledger.node.gpus:
+                    if gpu.unavailable is None:
+                        gpu_kind = kind_of(gpu)
+                        here.setdefault(gpu_kind, []).append(gpu.uuid)
+                        if gpu.slots > 1 and gpu.uuid in held:
+                            self._cut.append(((gpu_kind, kind.labels), gpu))
+                for gpu_kind, uuids in here.items():
+                    self._groups.setdefault((gpu_kind, kind.labels), []).append(uuids)
+
+    def pools(self, ends: Iterable[tuple[Running, float]], *, late: bool) -> dict["_Key", "_Pool"]:
+        """As they stand: each GPU free from when its last run ends, or in parts where it is shared."""
+        until: dict[str, float] = {}
+        held: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        for run, end in ends:
+            for uuid, slots in run.slots.items():
+                if end >= until.get(uuid, 0.0):
+                    until[uuid] = end
+                held[uuid].append((end, slots))
+        parts: dict[_Key, list[tuple[float, int]]] = defaultdict(list)
+        for key, gpu in self._cut:
+            parts[key] += _parts(gpu, held[gpu.uuid])
+        return {
+            key: _Pool([sorted([until.get(uuid, 0.0) for uuid in uuids]) for uuids in found], parts[key], gaps=not late)
+            for key, found in self._groups.items()
+        }  # fmt: skip
+
+
+_Key = tuple[GpuKind, frozenset[str]]
+
+
+def _parts(gpu: Gpu, runs: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """From when so many thousandths of a GPU that is held are free; none where it is free as a whole only."""
+    free = gpu.slots - sum(slots for _end, slots in runs)
+    if free <= 0 and len(runs) < 2:
+        return []
+    found = [(end, slots * WHOLE // gpu.slots) for end, slots in runs]
+    return [*found, (0.0, free * WHOLE // gpu.slots)] if free > 0 else found
 
 
 class _Host:

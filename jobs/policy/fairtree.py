@@ -16,6 +16,8 @@ UNKNOWN_SECONDS = 86_400.0  # what a job runs that has neither a limit nor likes
 
 Node = TypeVar("Node", bound=Hashable)
 
+_ALONE = Share()  # of whoever has none
+
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
@@ -48,9 +50,10 @@ class Tree:
 
         Among siblings this is the reverse of Slurm's level fairshare, without the sums that all of them share.
         """
+        member = team, user
         return (
-            _per_share(self._teams.get(team, Share()), self._team_promised.get(team, 0.0)),
-            _per_share(self._members.get((team, user), Share()), self._member_promised.get((team, user), 0.0)),
+            _per_share(self._teams.get(team, _ALONE), self._team_promised.get(team, 0.0)),
+            _per_share(self._members.get(member, _ALONE), self._member_promised.get(member, 0.0)),
         )
 
     def teams(self) -> dict[int, Standing]:
@@ -73,8 +76,10 @@ def tree_of(snapshot: Snapshot) -> Tree:
 
 def still_to_take(run: Running, now: datetime) -> float:
     """GPU-seconds until the run should have ended at the latest."""
-    ends = [end for end in (run.ends_by, run.likely[1] if run.likely else None) if end is not None]
-    seconds = (min(ends) - now).total_seconds() if ends else UNKNOWN_SECONDS
+    end = run.ends_by
+    if run.likely is not None and (end is None or run.likely[1] < end):
+        end = run.likely[1]
+    seconds = UNKNOWN_SECONDS if end is None else (end - now).total_seconds()
     return run.milli / 1000 * max(seconds, 0.0)
 
 

@@ -12,6 +12,7 @@ from jobs.policy.rooms import Room, room_of
 from jobs.policy.view import Gpu, Node, Running, Waiting
 
 Score = tuple[object, ...]
+MOST_GONE = 8  # groups that were given up and are not forgotten
 SEEN_MORE, FREE_LESS = 1.5, 0.6  # factors at which the outlook is made anew: of requests seen, and of free GPUs
 
 
@@ -21,12 +22,33 @@ class Group:
     def __init__(self, room: Room, number: int) -> None:
         self.room, self.number, self.largest = room, number, room.largest
         self.ledgers: dict[str, Ledger] = {}  # by node name; when the last one leaves, the group is given up
-        self.below = room.millicpus + room.steps[0], room.memory_mib + room.steps[1]
+        self._worth: tuple[Outlook, float] | None = None
 
     @property
     def one(self) -> Ledger:
         """Any of them; there must be one."""
         return next(iter(self.ledgers.values()))
+
+    def fitting(self, job: Waiting) -> Ledger | None:
+        """The first node on which the job fits exactly."""
+        for ledger in self.ledgers.values():
+            if job.millicpus <= ledger.millicpus and job.memory_mib <= ledger.memory_mib and ledger.fits(job):
+                return ledger
+        return None
+
+    def worth(self, outlook: Outlook) -> float:
+        """Of the room."""
+        if self._worth is None or self._worth[0] is not outlook:
+            self._worth = outlook, outlook.worth(self.room)
+        return self._worth[1]
+
+    def bounds(self) -> "Bounds":
+        """What a job must not pass, else it fits on none of the nodes."""
+        room = self.room
+        return self.largest, room.millicpus + room.steps[0], room.memory_mib + room.steps[1], self
+
+
+Bounds = tuple[float, int, int, Group]  # GPUs up to, CPUs and memory below
 
 
 def _size(gpus: float) -> int:
@@ -44,10 +66,21 @@ class _Ranking:
 
     def first(self, job: Waiting) -> Ledger | None:
         """The best node that the job fits exactly. Groups that were given up are forgotten."""
-        self.ranked = [entry for entry in self.ranked if entry[-1].ledgers]
-        groups = (*(entry[-1] for entry in self.ranked), *self.unranked)
-        ledgers = (ledger for group in groups for ledger in group.ledgers.values())
-        return next((here for here in ledgers if job.millicpus <= here.millicpus and here.fits(job)), None)
+        gone = 0
+        for entry in self.ranked:
+            group = entry[-1]
+            gone += not group.ledgers
+            here = group.fitting(job)
+            if here is not None:
+                break
+        else:
+            here = next((here for group in self.unranked if (here := group.fitting(job)) is not None), None)
+        self._forget(gone)
+        return here
+
+    def _forget(self, gone: int) -> None:
+        if gone > MOST_GONE:
+            self.ranked = [entry for entry in self.ranked if entry[-1].ledgers]
 
 
 class Fleet:
@@ -62,7 +95,7 @@ class Fleet:
         self._rooms: dict[str, Room] = {}  # by node name
         self._groups: dict[Room, Group] = {}
         self._made = 0
-        self._came: dict[int, list[Group]] = defaultdict(list)  # by size, all since the outlook was made
+        self._came: dict[int, list[Bounds]] = defaultdict(list)  # by size, all since the outlook was made
         self._rankings: dict[object, _Ranking] = {}
         self._outlook: Outlook | None = None
         self._known = 0, 0.0  # requests, and free GPUs, when the outlook was made
@@ -89,7 +122,7 @@ class Fleet:
         self._rankings.clear()
         self._came.clear()
         for group in self._groups.values():
-            self._came[_size(group.largest)].append(group)
+            self._came[_size(group.largest)].append(group.bounds())
 
     def fitting(self, job: Waiting) -> Iterator[Ledger]:
         """The nodes where the job could start now."""
@@ -99,7 +132,7 @@ class Fleet:
     def fits_anywhere(self, job: Waiting) -> bool:
         return any(True for _ in self.fitting(job))
 
-    def best(self, job: Waiting, score: Callable[[Waiting, Ledger, Room], Score], *, key: object) -> Ledger | None:
+    def best(self, job: Waiting, score: Callable[[Group], Score], *, key: object) -> Ledger | None:
         """The node of the smallest score on which the job fits; scores must not differ for jobs of one `key`."""
         self._look_anew()
         ranking = self._rankings.setdefault(key, _Ranking())
@@ -109,21 +142,23 @@ class Fleet:
             ranking.unranked = groups
         else:
             for group in groups:
-                insort(ranking.ranked, (score(job, group.one, group.room), group.number, group))
+                insort(ranking.ranked, (score(group), group.number, group))
         return ranking.first(job)
 
     def _able(self, job: Waiting, seen: dict[int, int]) -> Iterator[Group]:
         """Groups that may have a node for the job, but for those seen before; most are told by three numbers."""
         gpus, millicpus, memory_mib = gpus_of(job), job.millicpus, job.memory_mib
-        for size, groups in self._came.items():
-            if size < _size(gpus):
+        least = _size(gpus)
+        for size, came in self._came.items():
+            if size < least or len(came) == (first := seen.get(size, 0)):
                 continue
-            for group in groups[seen.get(size, 0) :]:
-                if group.largest >= gpus and group.ledgers:
-                    cpus, memory = group.below
-                    if millicpus < cpus and memory_mib < memory and group.room.could(job):
-                        yield group
-            seen[size] = len(groups)
+            for largest, cpus, memory, group in came[first:] if first else came:
+                if (
+                    memory_mib < memory and millicpus < cpus and gpus <= largest
+                    and group.ledgers and group.room.could(job)
+                ):  # fmt: skip
+                    yield group
+            seen[size] = len(came)
 
     def take(self, ledger: Ledger, job: Waiting) -> tuple[Gpu, ...]:
         """Start the job on a node that it fits."""
@@ -157,7 +192,7 @@ class Fleet:
         if group is None:
             group = self._groups[room] = Group(room, self._made)
             self._made += 1
-            self._came[_size(group.largest)].append(group)
+            self._came[_size(group.largest)].append(group.bounds())
         group.ledgers[ledger.node.name] = ledger
         self._rooms[ledger.node.name] = room
         self._free += room.gpus

@@ -22,6 +22,8 @@ class Gaps:
     def free(self, count: int, soonest: float, takes: float) -> tuple[float, int]:
         """From when so many GPUs of one node idle for so long, and in which gap; inf: they don't."""
         best = inf, -1
+        if not self._gaps or soonest + takes > self._gaps[-1][0]:
+            return best
         for place, (until, idle) in enumerate(self._gaps):
             if len(idle) >= count:
                 at = idle[count - 1]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from jobs.policy.account import Account
 from jobs.policy.kinds import Kinds
 from jobs.policy.ledger import shares
+from jobs.policy.slack import Slacks
 from jobs.policy.view import Reason, Snapshot, Waiting
 from jobs.quotas import Limits, Refusal, Usage, closed_models, most_gpus, never, start
 
@@ -23,6 +24,8 @@ class Gates:
         self._kinds = Kinds(snapshot.nodes)
         limits = (*snapshot.user_limits.values(), *snapshot.team_limits.values())
         self._by_model = any(limit.gpus_by_model for limit in limits)
+        self._users = Slacks(snapshot.user_limits, account.users)
+        self._teams = Slacks(snapshot.team_limits, account.teams)
         self._found_never: dict[object, list[Refusal]] = {}
         self._asked: dict[int, tuple[Usage | None, Usage | None, list[Reason]]] = {}
 
@@ -52,16 +55,18 @@ class Gates:
 
     def _affordable(self, job: Waiting) -> Waiting:
         """A share kept off the GPUs where more would be charged for it than quotas leave: not all are cut alike."""
-        charges = self._kinds.charges(job) if shares(job) else []
+        charges = self._kinds.charges(job) if shares(job) else ()
         if len(charges) < 2:
             return job
+        if self._has_room(job, charges[-1]):
+            return job if job.most_milli == charges[-1] else replace(job, most_milli=charges[-1])
         levels, models = self._levels(job), self._kinds.models(job)
         open_to = [milli for milli in charges if not start(replace(job, gpu_milli=milli), *levels, models=models)]
         return replace(job, most_milli=max(open_to, default=charges[0]))
 
     def narrowed(self, job: Waiting) -> tuple[Waiting, list[Reason]]:
         """The job on the models that quotas leave room for, and why not on the others. Some must be left."""
-        if not job.gpus or not self._by_model:
+        if not job.gpus or not self._by_model or self._has_room(job):
             return job, []
         levels = self._levels(job)
         wanted = self._kinds.models(job)
@@ -84,10 +89,17 @@ class Gates:
     def _too_early(self, job: Waiting) -> bool:
         return job.start_after is not None and job.start_after > self._snapshot.now
 
+    def _has_room(self, job: Waiting, milli: int | None = None) -> bool:
+        """Whether a glance tells that no quota is in the way of the job, with so much of GPUs, else the least."""
+        for slack in (self._users.of(job.user), self._teams.of(job.team)):
+            if slack is not None and not slack.has_room(job, milli):
+                return False
+        return True
+
     def _quotas(self, job: Waiting) -> list[Reason]:
-        levels = self._levels(job)
-        if not levels:
+        if self._has_room(job):
             return []
+        levels = self._levels(job)
         refusals = self._never(job, levels) or start(job, *levels, models=self._kinds.models(job))
         return [refusal.as_dict() for refusal in refusals]
 

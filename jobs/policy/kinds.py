@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jobs.policy.hardware import offered
 from jobs.policy.ledger import charge, is_asked_for, shares
-from jobs.policy.view import Gpu, Node, Snapshot, Waiting
+from jobs.policy.view import Node, Snapshot, Waiting
 
 
 class Kinds:
@@ -20,29 +20,30 @@ class Kinds:
             for node in nodes for gpu in node.gpus if offered(gpu)
         }  # fmt: skip
         self._kinds = [(gpu, labels) for (*_alike, labels), gpu in found.items()]
-        self._suiting: dict[object, list[Gpu]] = {}
+        self._known: dict[object, tuple[tuple[str, ...], tuple[int, ...]]] = {}
 
-    def models(self, job: Waiting) -> list[str]:
+    def models(self, job: Waiting) -> tuple[str, ...]:
         """The models of GPUs that would do for the job."""
-        return sorted({gpu.model for gpu in self._of(job)})
+        return self._of(job)[0]
 
-    def charges(self, job: Waiting) -> list[int]:
+    def charges(self, job: Waiting) -> tuple[int, ...]:
         """What may be charged for a share, the least first, in thousandths; nothing where no GPU would do."""
-        return sorted({charge(job, gpu) for gpu in self._of(job)})
+        return self._of(job)[1]
 
     def charged(self, job: Waiting) -> Waiting:
         """The job with its share as large as what is charged for it at least. It takes as many slots as before."""
-        least = self.charges(job)[:1] if shares(job) else []
+        least = self.charges(job)[:1] if shares(job) else ()
         return replace(job, gpu_milli=least[0]) if least and least[0] != job.gpu_milli else job
 
-    def _of(self, job: Waiting) -> list[Gpu]:
+    def _of(self, job: Waiting) -> tuple[tuple[str, ...], tuple[int, ...]]:
         share = (job.gpu_milli, job.most_milli) if shares(job) else ()
         key = job.gpu_model, job.gpu_memory_mib, job.gpu_profile, job.labels, share
-        if key not in self._suiting:
-            self._suiting[key] = [
-                gpu for gpu, labels in self._kinds if job.labels <= labels and is_asked_for(gpu, job)
-            ]  # fmt: skip
-        return self._suiting[key]
+        found = self._known.get(key)
+        if found is None:
+            would_do = [gpu for gpu, labels in self._kinds if job.labels <= labels and is_asked_for(gpu, job)]
+            models, charges = {gpu.model for gpu in would_do}, {charge(job, gpu) for gpu in would_do}
+            found = self._known[key] = tuple(sorted(models)), tuple(sorted(charges))
+        return found
 
 
 def as_charged(snapshot: Snapshot) -> Snapshot:

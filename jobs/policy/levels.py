@@ -15,6 +15,7 @@ from jobs.policy.view import WHOLE, Running, Waiting
 from jobs.quotas import Limits, least_milli
 
 Amounts = tuple[int, ...]  # of each of some quotas
+_End = tuple[float, int, Amounts]  # of a run: when, how much of GPUs it holds in thousandths, and of the rest
 
 
 class Level:
@@ -25,18 +26,20 @@ class Level:
         self._milli = inf if limits.gpus is None else limits.gpus * WHOLE
         self._jobs = inf if limits.running_jobs is None else limits.running_jobs
         self._more = _More(limits, hardware) if _has_more(limits) else None
-        holds = self._more.holds if self._more else _nothing
-        self._ends = [(end, run.milli, holds(run)) for end, run in runs]
-        self._used, self._running = sum(milli for _end, milli, _held in self._ends), len(self._ends)
+        self._runs = list(runs)
+        self._taken: list[_End] = []  # what was taken before any end was of interest
+        self._ends: list[_End] | None = None
+        self._used, self._running = sum(run.milli for _end, run in self._runs), len(self._runs)
         if self._more:
-            for _end, _milli, held in self._ends:
-                self._more.take(held)
+            for _end, run in self._runs:
+                self._more.take(self._more.holds(run))
         self._at = 0.0
-        heapify(self._ends)
 
     def ready(self, job: Waiting, milli: int, soonest: float) -> float:
-        """From when so much more is within the quotas."""
+        """From when so much more is within the quotas, not before `soonest`."""
         more = self._more
+        if more is None and self._used + milli <= self._milli and self._running < self._jobs:
+            return max(self._at, soonest)
         asked = more.asks(job) if more else ()
         if milli > self._milli or not self._jobs or (more and more.never(asked)):
             return inf
@@ -45,25 +48,37 @@ class Level:
             or self._running >= self._jobs
             or (more and more.refuses(asked))
         ):
-            if not self._ends or self._ends[0][0] == inf:
+            if not self._next_ends():
                 return inf
-            end, freed, held = heappop(self._ends)
-            if end > self._at:
-                self._at = end
-            self._used -= freed
-            self._running -= 1
-            if more:
-                more.free(held)
         return max(self._at, soonest)
 
-    def take(self, job: Waiting, milli: int, begin: float, end: float) -> None:
-        if begin < inf:
-            asked: Amounts = ()
-            if self._more:
-                asked = self._more.asks(job)
-                self._more.take(asked)
-            self._used += milli
-            self._running += 1
+    def _next_ends(self) -> bool:
+        """Count the next run to end as ended; False where none will."""
+        if self._ends is None:
+            holds = self._more.holds if self._more else _nothing
+            self._ends = [*((end, run.milli, holds(run)) for end, run in self._runs), *self._taken]
+            heapify(self._ends)
+        if not self._ends or self._ends[0][0] == inf:
+            return False
+        end, freed, held = heappop(self._ends)
+        self._at = max(self._at, end)
+        self._used -= freed
+        self._running -= 1
+        if self._more:
+            self._more.free(held)
+        return True
+
+    def take(self, job: Waiting, milli: int, end: float) -> None:
+        """The job has so much from when it is ready until then."""
+        asked: Amounts = ()
+        if self._more:
+            asked = self._more.asks(job)
+            self._more.take(asked)
+        self._used += milli
+        self._running += 1
+        if self._ends is None:
+            self._taken.append((end, milli, asked))
+        else:
             heappush(self._ends, (end, milli, asked))
 
 

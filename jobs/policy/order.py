@@ -6,6 +6,7 @@ share, then who is longest in the queue: strictly first come, first served among
 
 import heapq
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
@@ -38,15 +39,16 @@ def effective_class(job: Waiting, now: datetime, rules: Rules) -> int:
 class Queue:
     """The jobs of a snapshot, each once: an iterator that sees at each step what has been charged until then."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._tree = fairtree.tree_of(snapshot)
-        self._marks = _Marks(snapshot)
+    def __init__(
+        self, snapshot: Snapshot, jobs: Iterable[Waiting] | None = None, standings: "Standings | None" = None
+    ) -> None:
+        """`jobs`: only these of the waiting ones; `standings` as they are by now, which charges change."""
+        self._standings = Standings(snapshot) if standings is None else standings
         lines: dict[tuple[bool, int, int, int], list[Waiting]] = defaultdict(list)
-        for job in snapshot.waiting:
+        for job in snapshot.waiting if jobs is None else jobs:
             rank = effective_class(job, snapshot.now, snapshot.rules)
             lines[job.pinned, rank, job.team, job.user].append(job)
         made = [_Line(pinned, rank, team, user, jobs) for (pinned, rank, team, user), jobs in lines.items()]
-        self._charges = 0
         self._heap = [(self._key(line), number, line) for number, line in enumerate(made)]
         heapq.heapify(self._heap)
 
@@ -57,7 +59,7 @@ class Queue:
         """The first of the lines' heads. Keys only ever grow, so a stale one is mended when it comes to the top."""
         while self._heap:
             key, number, line = self._heap[0]
-            if line.charges != self._charges and (fresh := self._key(line)) != key:
+            if line.charges != self._standings.charges and (fresh := self._key(line)) != key:
                 heapq.heapreplace(self._heap, (fresh, number, line))
                 continue
             job = line.jobs.pop()
@@ -70,16 +72,32 @@ class Queue:
 
     def charge(self, job: Waiting, gpus: int | None = None) -> None:
         """The job starts, with `gpus` where it is elastic: its owner and team stand further back for the rest."""
-        self._charges += 1
+        self._standings.charge(job, gpus)
+
+    def _key(self, line: "_Line") -> Key:
+        if line.charges != self._standings.charges:
+            line.charges = self._standings.charges
+            line.standing = self._standings.of(line.team, line.user)
+        head = line.jobs[-1]
+        return (not line.pinned, -line.rank, *line.standing, head.queued_at, head.id)
+
+
+class Standings:
+    """Who stands further back for what they have: soft marks and fair shares, with all that was charged."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._tree = fairtree.tree_of(snapshot)
+        self._marks = _Marks(snapshot)
+        self.charges = 0
+
+    def charge(self, job: Waiting, gpus: int | None = None) -> None:
+        self.charges += 1
         self._tree.charge(job.team, job.user, fairtree.to_take(job, gpus))
         self._marks.charge(job, gpus)
 
-    def _key(self, line: "_Line") -> Key:
-        line.charges = self._charges
-        head, beyond = line.jobs[-1], self._marks.beyond(line.team, line.user)
-        return (
-            not line.pinned, -line.rank, beyond, *self._tree.load(line.team, line.user), head.queued_at, head.id
-        )  # fmt: skip
+    def of(self, team: int, user: int) -> tuple[bool, float, float]:
+        """Whether a soft mark is passed, and the loads of both levels: the smaller goes first."""
+        return (self._marks.beyond(team, user), *self._tree.load(team, user))
 
 
 @dataclass
@@ -91,7 +109,8 @@ class _Line:
     team: int
     user: int
     jobs: list[Waiting]
-    charges: int = 0  # how many the key in the heap knows of
+    charges: int = -1  # how many the key in the heap, and `standing`, know of
+    standing: tuple[bool, float, float] = (False, 0.0, 0.0)
 
     def __post_init__(self) -> None:
         self.jobs.sort(key=lambda job: (job.queued_at, job.id), reverse=True)

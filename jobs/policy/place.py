@@ -1,8 +1,9 @@
 """Choose a node and GPUs for one job, or keep a node for it. Pure."""
 
 from collections.abc import Iterable
+from functools import partial
 
-from jobs.policy.fleet import Fleet, Score
+from jobs.policy.fleet import Fleet, Group, Score
 from jobs.policy.ledger import Ledger, is_cut, least, shares, suits
 from jobs.policy.neighbours import NEAR, torn
 from jobs.policy.rooms import Lot, Room, room_of
@@ -17,33 +18,39 @@ def choose(job: Waiting, fleet: Fleet) -> Ledger | None:
     of use to others; or spread: the emptiest node.
     """
     spread = job.team in fleet.spread
-
-    def score(job: Waiting, ledger: Ledger, room: Room) -> Score:
-        left, fit = _left(job, ledger, room)
-        if spread:
-            return *fit, -room.gpus, -room.millicpus, -room.memory_mib
-        loss = fleet.outlook.worth(room) - fleet.outlook.worth(left)
-        return *fit, round(loss, 6), left.gpus, left.memory_mib, left.millicpus
-
-    return fleet.best(job, score, key=(job.shape, spread))
+    return fleet.best(job, partial(_spread if spread else _packed, job, fleet), key=(job.shape, spread))
 
 
-def _left(job: Waiting, ledger: Ledger, room: Room) -> tuple[Room, Score]:
+def _spread(job: Waiting, _fleet: Fleet, group: Group) -> Score:
+    room = group.room
+    return *_left(job, group)[1], -room.gpus, -room.millicpus, -room.memory_mib
+
+
+def _packed(job: Waiting, fleet: Fleet, group: Group) -> Score:
+    left, fit = _left(job, group)
+    outlook = fleet.outlook
+    loss = group.worth(outlook) - outlook.worth(left)
+    return *fit, round(loss, 6), left.gpus, left.memory_mib, left.millicpus
+
+
+def _left(job: Waiting, group: Group) -> tuple[Room, Score]:
     """The room once the job is there, and how well it is served: GPUs missing, cut for others, apart, and too large."""
+    room = group.room
     if not job.gpus:
         return room.less(job, room.lots), ()
     if job.gpus > 1 and (room.links or len(room.lots) > 1):
-        return _left_of_several(job, ledger)
+        return _left_of_several(job, group.one)
     place, lot = _lot(job, room)
-    rest = lot.without(job)
     missing = 0 if shares(job) else max(job.gpus - lot.whole, 0)
     wasted = (job.gpus - missing) * _is_waste(job, lot.kind.gpu)
-    lots = (*room.lots[:place], rest, *room.lots[place + 1 :])
+    lots = (*room.lots[:place], lot.without(job), *room.lots[place + 1 :])
     return room.less(job, lots), (missing, wasted, NEAR, lot.kind.memory_mib)
 
 
 def _lot(job: Waiting, room: Room) -> tuple[int, Lot]:
     """The lot, and its place, that a job of one GPU or of one lot is given from: as `Ledger.choice` has it."""
+    if len(room.lots) == 1:
+        return 0, room.lots[0]
     usable = [(place, lot) for place, lot in enumerate(room.lots) if lot.usable(job)]
     if len(usable) == 1:
         return usable[0]

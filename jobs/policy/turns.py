@@ -6,11 +6,10 @@ would only ever start by stopping what has just borrowed its GPUs; then all the 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
 from jobs.policy.guarantee import Guarantees
 from jobs.policy.kinds import as_charged
-from jobs.policy.order import Queue
+from jobs.policy.order import Queue, Standings
 from jobs.policy.view import Snapshot, Waiting
 
 Which = Callable[[Waiting], bool]
@@ -36,8 +35,7 @@ class Turns:
         self._promised = {run.makes_way_for for run in snapshot.running}
         self._promised |= {job.yields_to for job in snapshot.waiting}
         self._promised |= {job.id for job in snapshot.waiting if job.moved}
-        self._queue: Queue | None = None
-        self._charged: list[tuple[Waiting, int]] = []
+        self._standings = Standings(snapshot)
 
     def __iter__(self) -> Iterator[Waiting]:
         first, rest = _parted(self._snapshot.waiting, lambda job: job.id in self._promised)
@@ -54,17 +52,10 @@ class Turns:
 
     def charge(self, job: Waiting, gpus: int) -> None:
         """The job starts with so many GPUs: its owner and team stand further back for the rest."""
-        self._charged.append((job, gpus))
-        if self._queue is not None:
-            self._queue.charge(job, gpus)
+        self._standings.charge(job, gpus)
 
-    def _in_order(self, jobs: list[Waiting]) -> Iterator[Waiting]:
-        if not jobs:
-            return
-        self._queue = Queue(replace(self._snapshot, waiting=tuple(jobs)))
-        for job, gpus in self._charged:
-            self._queue.charge(job, gpus)
-        yield from self._queue
+    def _in_order(self, jobs: list[Waiting]) -> Queue:
+        return Queue(self._snapshot, jobs, self._standings)
 
 
 def _parted(jobs: Iterable[Waiting], which: Which) -> tuple[list[Waiting], list[Waiting]]:
