@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench
+.PHONY: help demo test lint bench soak
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,6 +12,10 @@ test: ## Set up what is missing and run every test, on real parts; as root
 
 lint: ## Check style, types, import directions, templates, migrations, translations and the deployment settings
 	@scripts/lint
+
+soak: ## Run the tests that wait at their full length, as root: ten minutes of flood in a browser
+	@scripts/bootstrap --tests
+	@SOAK=1 .venv/bin/python -m pytest -m soak tests/e2e
 
 bench: ## Measure against the reference in the same run: NAME=launch, throughput, pages, policy, eta or openb (OPENB=folder)
 	@test -n "$(NAME)" || { echo "Say which: make bench NAME=launch, or one of: $$(ls bench/*.py | sed 's|bench/||; s|\.py||' | grep -v '^_' | xargs)" >&2; exit 2; }
