@@ -20,6 +20,17 @@ def visible_jobs(user: Any) -> QuerySet[Job]:
     return Job.objects.filter(Q(owner=user) | Q(team__in=teams))
 
 
+def visible_parts(user: Any) -> list[QuerySet[Job]]:
+    """`visible_jobs` as parts that overlap: one's own jobs, and those of each of one's teams; staff have one of all.
+
+    A list of the newest is the newest of each part, for which there is an index; of all at once there is none.
+    """
+    if not user.is_authenticated or not user.is_active or user.is_staff:
+        return [visible_jobs(user)]
+    teams = Membership.objects.filter(user=user).order_by("pk").values_list("team_id", flat=True)
+    return [Job.objects.filter(owner=user), *(Job.objects.filter(team=team) for team in teams)]
+
+
 def get_job(user: Any, pk: int) -> Job:
     """The job, for one who may see it; Http404 for strangers, as if it did not exist."""
     job = visible_jobs(user).select_related("owner", "team").filter(pk=pk).first()

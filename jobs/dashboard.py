@@ -35,7 +35,7 @@ def dashboard_of(user: Any) -> dict[str, Any]:
     live = list(mine.filter(state__in=LIVE).order_by("-id")[:MOST])
     return {
         "live": live, "sparks": sparks({job.pk for job in live}, held), "waiting": waiting,
-        "ended": list(mine.filter(state__in=ENDED).order_by("-ended_at", "-id")[:8]),
+        "ended": list(mine.filter(state__in=ENDED, ended_at__isnull=False).order_by("-ended_at", "-id")[:8]),
         "standing": standing, "queued": queued,
         "quotas": [(name, name == "user", bars) for name, level in levels.items()
                    if (bars := formhelp.quota_bars(level))],

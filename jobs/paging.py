@@ -1,7 +1,7 @@
 """Lists of jobs: what was asked for in the address, and pages by key, so that page 1,000 costs what page 1 does."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext_lazy as _
 
 from jobs import search
+from jobs.access import visible_parts
 from jobs.models import Job
 from jobs.states import LIVE, WAITING, EndReason, JobState
 
@@ -121,19 +122,25 @@ def _by_time(jobs: QuerySet[Job], filters: Filters) -> QuerySet[Job]:
     return jobs
 
 
-def page(
-    jobs: QuerySet[Job], filters: Filters, whole: Callable[[QuerySet[Job]], QuerySet[Job]], size: int = PAGE
-) -> tuple[list[Job], str]:
-    """One page, and the cursor of the next, empty when this is the last. `whole` adds what its rows show.
+def parts(filters: Filters, user: Any) -> list[QuerySet[Job]]:
+    """What the filters leave of the jobs that the user may see, as parts that may overlap."""
+    visible = [Job.objects.filter(owner=user)] if filters.whose == "mine" else visible_parts(user)
+    return [narrow(part, filters, user) for part in visible]
 
-    The ids are found alone first: what has to be sorted is then narrow, and most of it is in an index.
+
+def page(
+    jobs: Iterable[QuerySet[Job]], filters: Filters, whole: Callable[[QuerySet[Job]], QuerySet[Job]], size: int = PAGE
+) -> tuple[list[Job], str]:
+    """One page of all these parts, and the cursor of the next, empty when this is the last.
+
+    `whole` adds what the rows show. The ids are found alone first, part by part: each from an index, and narrow.
     """
-    keys = SORTS[filters.sort]
-    ids = list(
-        (jobs.filter(_past(keys, filters.after)) if filters.after else jobs).values_list("pk", flat=True)[: size + 1]
-    )
-    rows = list(whole(Job.objects.filter(pk__in=ids[:size])).order_by(*keys)) if ids else []
-    return rows, _cursor_of(rows[-1], keys) if len(ids) > size and rows else ""
+    keys, ids = SORTS[filters.sort], set[int]()
+    for part in jobs:
+        rest = part.filter(_past(keys, filters.after)) if filters.after else part
+        ids |= set(rest.values_list("pk", flat=True)[: size + 1])
+    rows = list(whole(Job.objects.filter(pk__in=ids)).order_by(*keys)[: size + 1]) if ids else []
+    return rows[:size], _cursor_of(rows[size - 1], keys) if len(rows) > size else ""
 
 
 def _past(keys: tuple[str, ...], values: tuple[Any, ...]) -> Q:

@@ -153,8 +153,7 @@ def job_list(request: HttpRequest) -> HttpResponseBase:
     """All jobs that one may see, by state, owner and text. Searching looks through everybody's."""
     whose = "all" if request.GET.get("q") else "mine"
     filters = paging.read_filters(request.GET, sorts=("new", "old", "name", "gpus"), whose=whose)
-    found = paging.narrow(visible_jobs(request.user), filters, request.user)
-    return _listed(request, "list", found, filters, in_full)
+    return _listed(request, "list", paging.parts(filters, request.user), filters, in_full)
 
 
 @signed_in
@@ -162,10 +161,11 @@ def job_list(request: HttpRequest) -> HttpResponseBase:
 def history(request: HttpRequest) -> HttpResponseBase:
     """Ended jobs: why, how long, at what cost; as a page or as CSV."""
     filters = paging.read_filters(request.GET, sorts=("ended",), whose="mine")
-    ended = visible_jobs(request.user).filter(state__in=ENDED, ended_at__isnull=False)
-    found = paging.narrow(ended, filters, request.user)
+    ended = {"state__in": ENDED, "ended_at__isnull": False}
     if request.GET.get("format") == "csv":
-        return _csv(with_allocations(found))
+        every = paging.narrow(visible_jobs(request.user).filter(**ended), filters, request.user)
+        return _csv(with_allocations(every))
+    found = [part.filter(**ended) for part in paging.parts(filters, request.user)]
     return _listed(
         request, "history", found, filters, with_allocations, reasons=[(r, wording.end_label(r)) for r in EndReason]
     )

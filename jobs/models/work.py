@@ -108,13 +108,21 @@ class Job(models.Model):
         constraints = [models.UniqueConstraint(fields=["owner", "submission"], name="one_job_per_submission")]
         indexes = [
             models.Index(fields=["state", "-id"], name="job_state"),
-            models.Index(fields=["owner", "state", "-id"], name="job_owner_state"),
-            models.Index(fields=["owner", "-id"], name="job_owner"),
-            models.Index(fields=["team", "-id"], name="job_team"),
-            models.Index(fields=["-ended_at", "-id"], name="job_ended"),
             models.Index(fields=["end_reason", "-ended_at", "-id"], name="job_end_reason"),
+            # Each order of a list, for all jobs, for an owner's and for a team's: see jobs.access.visible_parts.
+            models.Index(fields=["-ended_at", "-id"], name="job_ended"),
             models.Index(fields=["name", "id"], name="job_name"),
             models.Index(fields=["-gpus", "-id"], name="job_gpus"),
+            models.Index(fields=["owner", "-id"], name="job_owner"),
+            models.Index(fields=["owner", "state", "-id"], name="job_owner_state"),
+            models.Index(fields=["owner", "-ended_at", "-id"], name="job_owner_ended"),
+            models.Index(fields=["owner", "name", "id"], name="job_owner_name"),
+            models.Index(fields=["owner", "-gpus", "-id"], name="job_owner_gpus"),
+            models.Index(fields=["team", "-id"], name="job_team"),
+            models.Index(fields=["team", "state", "-id"], name="job_team_state"),
+            models.Index(fields=["team", "-ended_at", "-id"], name="job_team_ended"),
+            models.Index(fields=["team", "name", "id"], name="job_team_name"),
+            models.Index(fields=["team", "-gpus", "-id"], name="job_team_gpus"),
         ]
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
