@@ -10,6 +10,9 @@ demo: ## Set up what is missing and run the whole product with a sample job; ONC
 test: ## Set up what is missing and run every test, on real parts; as root
 	@scripts/test
 
+test-gpu: ## Run the NVML tests and measure the sampler on this machine's own driver; says so where there is none
+	@scripts/test-gpu
+
 lint: ## Check style, types, import directions, templates, migrations, translations and the deployment settings
 	@scripts/lint
 

@@ -51,6 +51,14 @@ class GpuOut(Schema):
     power_w: float | None
     temperature_c: int | None
     sm_clock_mhz: int | None
+    mem_clock_mhz: int | None
+    power_limit_w: float | None
+    throttle: list[str] | None = Field(description="Why it runs slower than it could; empty: it does not")
+    ecc_errors: int | None = Field(description="Uncorrected, since the driver was loaded")
+    xid: int | None = Field(description="The last error that the driver reported of it, by its number")
+    xid_at: float | None = Field(description="In seconds since 1970")
+    profile: str = Field(description="Of a MIG instance, such as 1g.10gb")
+    slots: int = Field(description="How many jobs may share it")
     job: int | None = Field(description="The first of its holders, as are owner and job_name")
     owner: str | None
     job_name: str | None = Field(description="Null for who may not see the job")

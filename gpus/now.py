@@ -12,7 +12,10 @@ from gpus.availability import why_unavailable
 from gpus.holders import Holder, holders, seen_by
 from gpus.models import GPU, Node
 
-_UNKNOWN = ("memory_used_mib", "utilisation", "power_w", "temperature_c", "sm_clock_mhz")
+_UNKNOWN = (
+    "memory_used_mib", "utilisation", "power_w", "power_limit_w", "temperature_c", "sm_clock_mhz", "mem_clock_mhz",
+    "throttle", "ecc_errors", "xid", "xid_at",
+)  # fmt: skip
 _NOBODY: dict[str, Any] = {"job": None, "owner": None, "job_name": None, "holders": []}
 
 
@@ -93,7 +96,7 @@ def _is_fresh(reading: dict[str, Any], now: datetime) -> bool:
 
 
 def _state(gpu: dict[str, Any], node: Node, fresh: bool) -> str:
-    """As `kind` in static/src/gpus.js, which goes on from here as readings come and age."""
+    """As `kind` in static/src/gpucards.js, which goes on from here as readings come and age."""
     why = (gpu["unavailable"] or {}).get("code")
     found = {
         "sick": gpu["health"] not in (GPU.Health.OK, GPU.Health.UNKNOWN), "used": gpu["job"] is not None,
@@ -106,7 +109,7 @@ def _state(gpu: dict[str, Any], node: Node, fresh: bool) -> str:
 def _inventory(gpu: GPU) -> dict[str, Any]:
     return {
         "uuid": gpu.uuid, "index": gpu.index, "model": gpu.model, "pci": gpu.pci_bus_id, "memory_mib": gpu.memory_mib,
-        "profile": gpu.profile, "health": gpu.health, "message": gpu.health_message, "hidden": gpu.hidden,
+        "profile": gpu.profile, "slots": gpu.slots, "health": gpu.health, "message": gpu.health_message, "hidden": gpu.hidden,
         "processes": [], "busy_outside": False,
         **dict.fromkeys(_UNKNOWN),
     }  # fmt: skip

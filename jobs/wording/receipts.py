@@ -34,7 +34,7 @@ def facts(asked: Asked, used: Used) -> list[tuple[str, str]]:
     if asked.gpus:
         found.append((_("GPU time held"), q.gpu_hours(used.held_seconds)))
         if used.gpu_known_seconds:
-            found.append((_("of it idle"), q.gpu_hours(used.gpu_idle_seconds)))
+            found.append((_("GPU time idle"), q.gpu_hours(used.gpu_idle_seconds)))
         if used.kwh is not None:
             found.append((_("Energy of the GPUs"), energy(used.kwh)))
         if used.throttled_seconds:

@@ -1,7 +1,8 @@
-// The GPUs page: every tile follows its node's readings, once a second.
+// The GPUs page: tiles and a table that follow every node's readings, once a second.
 import "./styles/gpus.css";
+import { chip, fill, kind, make, words } from "./gpucards.js";
 import { down, heard, isDeaf, out, pinged } from "./live.js";
-import { fillGpu, memory, showAge } from "./readings.js";
+import { showAge } from "./readings.js";
 import { Socket } from "./socket.js";
 import { serverNow, setServerTime } from "./times.js";
 import { word } from "./words.js";
@@ -9,111 +10,25 @@ import { word } from "./words.js";
 const LINE_SECONDS = 300;
 const GAP = 10; // seconds
 const POLL = 3000;
+const VIEW = "dockyard-gpus-view";
 const first = JSON.parse(document.getElementById("gpus-data").textContent);
-const nodes = new Map(); // name → {at, gpus: Map(uuid → gpu)}
+const nodes = new Map(); // name → {at, host, gpus: Map(uuid → gpu)}
 const lines = new Map(); // uuid → [[at, utilisation], …]
+const tiles = new Map(); // uuid → its tile
+const rows = new Map(); // uuid → its row, while the table is shown
 
 const BY_READING = new Set(["GPU_UNSAMPLED", "DRIVER", "GPU_UNHEALTHY", "GPU_BUSY_OUTSIDE"]); // a newer reading decides
 
-const byId = (uuid) => document.getElementById(uuid);
+const table = document.getElementById("gpu-table");
+const search = document.getElementById("gpu-search");
+const isTable = () => !table.hidden;
+const sectionOf = (name) => document.querySelector(`[data-node="${CSS.escape(name)}"]`);
 
-function element(tag, className, ...children) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.append(...children);
-  return made;
-}
-
-const icon = (name) => {
-  const made = element("i", `bi ${name}`);
-  made.setAttribute("aria-hidden", "true");
-  return made;
-};
-
-/** What the GPU is to who looks for one. Free is only what a fresh reading shows to be free. */
-function kind(gpu, node) {
-  const why = gpu.unavailable?.code;
-  if (gpu.health !== "ok" && gpu.health !== "unknown") return "sick";
-  if (gpu.job) return "used";
-  if (gpu.hidden) return "hidden";
-  if (gpu.busy_outside) return "outside";
-  if (why && why !== "GPU_UNSAMPLED") return "closed";
-  if (why || !node.at || serverNow() / 1000 - node.at > first.fresh) return "unknown";
-  return node.host?.cordoned ? "cordoned" : "free";
-}
-
-/** Whose the GPU is, each owner once: several where it is shared. */
-const owners = (gpu) => [...new Set((gpu.holders ?? []).map((held) => held.owner))].join(", ");
-
-/** Whose the GPU is, as a chip: colour, icon and word. */
-const CHIPS = {
-  sick: (gpu) => ["tone-red", "bi-exclamation-octagon-fill", word(`health ${gpu.health}`)],
-  used: (gpu) => ["tone-accent", "bi-play-circle-fill", owners(gpu) || word("in use")],
-  hidden: () => ["tone-grey", "bi-eye-slash", word("why GPU_HIDDEN")],
-  outside: () => ["tone-violet", "bi-person-exclamation", word("busy outside")],
-  closed: (gpu) => ["tone-orange", "bi-sign-stop", word(`why ${gpu.unavailable.code}`)],
-  cordoned: () => ["tone-orange", "bi-sign-stop", word("cordoned")],
-  unknown: () => ["tone-grey", "bi-question-circle", word("no chart")],
-  free: () => ["tone-green", "bi-check-circle", word("free")],
-};
-
-function fillHolder(tile, gpu, node) {
-  const [tone, name, text] = CHIPS[kind(gpu, node)](gpu);
-  const place = tile.querySelector('[data-bind="holder"]');
-  if (place.dataset.said === `${tone} ${text}`) return;
-  place.dataset.said = `${tone} ${text}`;
-  place.className = `state ${tone}`;
-  place.replaceChildren(icon(name), element("span", "", text));
-}
-
-/** A GPU that is hidden and still has a job says both. */
-function fillMark(tile, gpu, node) {
-  tile.querySelector('[data-bind="hidden"]').hidden = !gpu.hidden || kind(gpu, node) === "hidden";
-}
-
-function fillFoot(tile, gpu) {
-  const place = tile.querySelector('[data-bind="foot"]');
-  const held = gpu.holders ?? [];
-  const said = held.length ? JSON.stringify(held) : gpu.message || gpu.unavailable?.why || "";
-  if (place.dataset.said === said) return;
-  place.dataset.said = said;
-  place.replaceChildren(...(held.length ? held.map(holder) : [said]));
-}
-
-/** A job that the GPU is given to. Whoever may not see the job has no use for its address. */
-function holder({ job, job_name: name }) {
-  if (!name) return element("div", "", word("job", { id: job }));
-  const link = element("a", "", element("bdi", "", name));
-  link.href = `/jobs/${job}/`;
-  return element("div", "", link, ` #${job}`);
-}
-
-/** A process; of the only job that holds the GPU it need not say whose it is. */
-function process(found, job) {
-  const who = found.job ? word("job", { id: found.job }) : found.user ?? found.owner ?? word("somebody");
-  const row = element("li", `is-${found.kind}`);
-  const said = found.job && found.job === job ? [found.name ?? word("a process")] : [found.name, who];
-  const name = element("span", "", said.filter(Boolean).join(" · "));
-  if (found.pid) name.title = `PID ${found.pid}`;
-  row.append(icon(found.kind === "foreign" ? "bi-person-exclamation" : "bi-terminal"), name, element("span", "gpu-value", memory(found.memory_mib)));
-  return row;
-}
-
-function fillProcesses(tile, gpu) {
-  const list = tile.querySelector('[data-bind="processes"]');
-  const shown = gpu.processes ?? [];
-  const only = (gpu.holders ?? []).length > 1 ? null : gpu.job;
-  const said = JSON.stringify([only, shown]);
-  if (list.dataset.said === said) return;
-  list.dataset.said = said;
-  list.hidden = !shown.length;
-  list.replaceChildren(...shown.slice(0, 8).map((found) => process(found, only)));
-  if (shown.length > 8) list.append(element("li", "", word("more", { count: shown.length - 8 })));
-}
+// --- lines of the last minutes ---
 
 function spark(uuid) {
-  const tile = byId(uuid);
-  if (!tile) return;
+  const tile = tiles.get(uuid);
+  if (!tile || isTable()) return;
   const pieces = read(lines.get(uuid) ?? []);
   const drawn = pieces.map((points) => points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L"));
   tile.querySelector(".spark-line").setAttribute("d", drawn.map((piece) => `M${piece}`).join(""));
@@ -137,44 +52,6 @@ function read(samples) {
   return pieces;
 }
 
-function take(reading, live) {
-  const known = nodes.get(reading.node) ?? { at: null, gpus: new Map() };
-  nodes.set(reading.node, known);
-  if (reading.at && known.at && reading.at < known.at) return;
-  const blind = !reading.at && known.at; // what was read last stays, with its age
-  known.at = reading.at ?? known.at;
-  known.host = reading.host ?? known.host;
-  if (reading.host) dropOthers(known, reading.gpus);
-  for (const gpu of reading.gpus) {
-    const tile = byId(gpu.uuid);
-    if (!tile) { again(); continue; }
-    const { job, holders, unavailable } = gpu;
-    const whole = { ...known.gpus.get(gpu.uuid), ...(blind ? { job, holders, unavailable } : gpu) };
-    if (live && !("unavailable" in gpu) && BY_READING.has(whole.unavailable?.code)) whole.unavailable = null;
-    known.gpus.set(gpu.uuid, whole);
-    fillGpu(tile, whole);
-    fillHolder(tile, whole, known);
-    fillMark(tile, whole, known);
-    fillFoot(tile, whole);
-    fillProcesses(tile, whole);
-    if (live && reading.at) push(gpu.uuid, reading.at, gpu.utilisation);
-  }
-  const section = document.querySelector(`[data-node="${CSS.escape(reading.node)}"]`);
-  if (!section) { again(); return; }
-  const note = section.querySelector('[data-bind="message"]');
-  note.hidden = !reading.message;
-  note.textContent = reading.message ?? "";
-}
-
-/** What a whole account of a host leaves out is no longer this reader's to see: a hidden GPU whose job has ended. */
-function dropOthers(known, gpus) {
-  const told = new Set(gpus.map((gpu) => gpu.uuid));
-  for (const uuid of [...known.gpus.keys()].filter((uuid) => !told.has(uuid))) {
-    known.gpus.delete(uuid);
-    byId(uuid)?.remove();
-  }
-}
-
 function push(uuid, at, value) {
   const samples = lines.get(uuid) ?? [];
   if (samples.length && samples.at(-1)[0] >= at) return;
@@ -184,7 +61,64 @@ function push(uuid, at, value) {
   spark(uuid);
 }
 
-/** A host or GPU that this page does not have: the whole page anew, not more than once in ten seconds. */
+// --- readings ---
+
+function take(reading, live) {
+  const section = sectionOf(reading.node);
+  if (!section) { again(); return; }
+  const known = nodes.get(reading.node) ?? { at: null, gpus: new Map() };
+  nodes.set(reading.node, known);
+  if (reading.at && known.at && reading.at < known.at) return;
+  const blind = !reading.at && known.at; // what was read last stays, with its age
+  known.at = reading.at ?? known.at;
+  known.host = reading.host ?? known.host;
+  if (reading.host) dropOthers(known, reading.gpus);
+  for (const gpu of reading.gpus) {
+    const { job, holders, unavailable } = gpu;
+    const whole = { ...known.gpus.get(gpu.uuid), ...(blind ? { job, holders, unavailable } : gpu) };
+    if (live && !("unavailable" in gpu) && BY_READING.has(whole.unavailable?.code)) whole.unavailable = null;
+    known.gpus.set(gpu.uuid, whole);
+    tileOf(whole, reading.node, section);
+    show(gpu.uuid, whole, known);
+    if (live && reading.at) push(gpu.uuid, reading.at, gpu.utilisation);
+  }
+  section.querySelector('[data-bind="none"]').hidden = known.gpus.size > 0;
+  const note = section.querySelector('[data-bind="message"]');
+  note.hidden = !reading.message;
+  note.textContent = reading.message ?? "";
+}
+
+function tileOf(gpu, nodeName, section) {
+  if (tiles.has(gpu.uuid)) return;
+  const tile = make("gpu-tile", gpu, nodeName);
+  section.querySelector(".gpu-grid").append(tile);
+  tiles.set(gpu.uuid, tile);
+  if (isTable()) rowOf(gpu, nodeName);
+}
+
+function rowOf(gpu, nodeName) {
+  const row = make("gpu-row", gpu, nodeName);
+  row.dataset.href = `#${gpu.uuid}`;
+  table.querySelector("tbody").append(row);
+  rows.set(gpu.uuid, row);
+}
+
+/** Only what is on the screen is kept up: the other is filled when it is shown. */
+function show(uuid, gpu, node) {
+  const place = isTable() ? rows.get(uuid) : tiles.get(uuid);
+  if (place) fill(place, gpu, node, first.fresh);
+}
+
+/** What a whole account of a host leaves out is no longer this reader's to see: a hidden GPU whose job has ended. */
+function dropOthers(known, gpus) {
+  const told = new Set(gpus.map((gpu) => gpu.uuid));
+  for (const uuid of [...known.gpus.keys()].filter((found) => !told.has(found))) {
+    known.gpus.delete(uuid);
+    for (const places of [tiles, rows]) { places.get(uuid)?.remove(); places.delete(uuid); }
+  }
+}
+
+/** A host that this page does not have: the whole page anew, not more than once in ten seconds. */
 let leaving = false;
 function again() {
   if (leaving) return;
@@ -192,8 +126,10 @@ function again() {
   setTimeout(() => location.reload(), 10000);
 }
 
+// --- what moves by itself ---
+
 function totals() {
-  const all = [...nodes.values()].flatMap((node) => [...node.gpus.values()].map((gpu) => kind(gpu, node)));
+  const all = [...nodes.values()].flatMap((node) => [...node.gpus.values()].map((gpu) => kind(gpu, node, first.fresh)));
   const of = (...kinds) => all.filter((found) => kinds.includes(found)).length;
   const parts = [word("gpus used", { count: of("used") }), word("gpus free", { count: of("free") })];
   for (const [name, count] of [["unknown", of("unknown")], ["hidden", of("hidden")]]) {
@@ -206,13 +142,80 @@ function totals() {
 }
 
 function ages() {
+  const places = isTable() ? rows : tiles;
   nodes.forEach((node, name) => {
-    const section = document.querySelector(`[data-node="${CSS.escape(name)}"]`);
+    const section = sectionOf(name);
     if (section) showAge(section, node.at);
-    node.gpus.forEach((gpu, uuid) => byId(uuid) && fillHolder(byId(uuid), gpu, node));
+    node.gpus.forEach((gpu, uuid) => {
+      const place = places.get(uuid);
+      if (!place) return;
+      chip(place, gpu, node, first.fresh);
+      if (isTable()) showAge(place, node.at);
+    });
   });
   totals();
 }
+
+// --- views ---
+
+function setView(name) {
+  table.hidden = name !== "table";
+  document.getElementById("gpu-nodes").classList.toggle("is-table", isTable());
+  document.querySelectorAll("[data-view]").forEach((button) => {
+    button.classList.toggle("active", button.dataset.view === name);
+    button.setAttribute("aria-pressed", button.dataset.view === name);
+  });
+  nodes.forEach((node, nodeName) => node.gpus.forEach((gpu, uuid) => {
+    if (isTable() && !rows.has(uuid)) rowOf(gpu, nodeName);
+    show(uuid, gpu, node);
+    spark(uuid);
+  }));
+  find();
+  ages();
+}
+
+/** Show only what matches the search; a host with nothing left goes too. */
+function find() {
+  const wanted = search.value.trim().toLowerCase();
+  nodes.forEach((node, name) => {
+    let left = 0;
+    node.gpus.forEach((gpu, uuid) => {
+      const hit = !wanted || words(gpu, name, node, first.fresh).includes(wanted);
+      left += hit;
+      for (const place of [tiles.get(uuid), rows.get(uuid)]) if (place) place.hidden = !hit;
+    });
+    const section = sectionOf(name);
+    if (section) section.hidden = Boolean(wanted) && !left && !name.includes(wanted);
+  });
+}
+
+const SORTS = {
+  host: (gpu, name) => `${name}/${String(gpu.index).padStart(3, "0")}`, model: (gpu) => gpu.model,
+  holder: (gpu) => gpu.owner ?? "", utilisation: (gpu) => gpu.utilisation ?? -1, memory: (gpu) => gpu.memory_used_mib ?? -1,
+  power: (gpu) => gpu.power_w ?? -1, temperature: (gpu) => gpu.temperature_c ?? -1,
+};
+
+/** Sort once, by what is known now: rows that moved by themselves could not be read. */
+function sort(header) {
+  const by = SORTS[header.dataset.sort];
+  const up = header.getAttribute("aria-sort") !== "ascending";
+  table.querySelectorAll("[data-sort]").forEach((other) => other.removeAttribute("aria-sort"));
+  header.setAttribute("aria-sort", up ? "ascending" : "descending");
+  const all = [...nodes].flatMap(([name, node]) => [...node.gpus.values()].map((gpu) => [by(gpu, name), rows.get(gpu.uuid)]));
+  all.sort(([one], [other]) => (one < other ? -1 : one > other ? 1 : 0) * (up ? 1 : -1));
+  table.querySelector("tbody").append(...all.map(([, row]) => row).filter(Boolean));
+}
+
+/** The GPU or host that the address names: its tile came after the browser looked for it. */
+function target() {
+  const found = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  document.querySelectorAll(".is-target").forEach((other) => other.classList.remove("is-target"));
+  if (!found) return;
+  if (found.matches(".gpu")) { setView("tiles"); found.classList.add("is-target"); }
+  found.scrollIntoView();
+}
+
+// --- the line ---
 
 async function ask(path) {
   const answer = await fetch(path).catch(() => null);
@@ -241,8 +244,16 @@ async function poll() {
 
 setServerTime(first.server_time);
 first.nodes.forEach((node) => take(node, false));
-ages();
+setView(localStorage.getItem(VIEW) === "table" ? "table" : "tiles");
+target();
 sparklines();
+search.addEventListener("input", find);
+addEventListener("hashchange", target);
+document.querySelectorAll("[data-view]").forEach((button) => button.addEventListener("click", () => {
+  localStorage.setItem(VIEW, button.dataset.view);
+  setView(button.dataset.view);
+}));
+table.querySelectorAll("[data-sort] button").forEach((button) => button.addEventListener("click", () => sort(button.closest("[data-sort]"))));
 const socket = new Socket("/ws/gpus/", {
   check: "/gpus/now.json",
   open: () => { heard(); sparklines(); },

@@ -10,7 +10,10 @@ export function memory(mib) {
   return `${(mib / 1024).toFixed(1).replace(/\.0$/, "")} GiB`;
 }
 
-const known = (value) => value !== null && value !== undefined;
+export const known = (value) => value !== null && value !== undefined;
+
+/** Whether the GPU works in the memory of its host: it tells no size, though it tells other values. */
+const isUnified = (gpu) => !known(gpu.memory_mib) && !known(gpu.memory_used_mib) && gpu.health === "ok" && (known(gpu.utilisation) || known(gpu.power_w));
 
 /** Fill the `data-bind` places of one GPU's element from its reading. */
 export function fillGpu(element, gpu) {
@@ -24,8 +27,8 @@ export function fillGpu(element, gpu) {
   };
   const used = known(gpu.memory_used_mib) && gpu.memory_mib ? (100 * gpu.memory_used_mib) / gpu.memory_mib : null;
   put("utilisation", known(gpu.utilisation) ? `${Math.round(gpu.utilisation)} %` : "–");
-  put("memory", known(gpu.memory_mib) && known(gpu.memory_used_mib) ? `${memory(gpu.memory_used_mib)} / ${memory(gpu.memory_mib)}` : memory(gpu.memory_used_mib));
-  put("power", known(gpu.power_w) ? `${Math.round(gpu.power_w)} W` : "–");
+  put("memory", used !== null ? `${memory(gpu.memory_used_mib)} / ${memory(gpu.memory_mib)}` : isUnified(gpu) ? word("unified") : memory(gpu.memory_used_mib));
+  put("power", known(gpu.power_w) ? `${Math.round(gpu.power_w)}${known(gpu.power_limit_w) ? ` / ${Math.round(gpu.power_limit_w)}` : ""} W` : "–");
   put("temperature", known(gpu.temperature_c) ? `${Math.round(gpu.temperature_c)} °C` : "–");
   put("clock", known(gpu.sm_clock_mhz) ? `${Math.round(gpu.sm_clock_mhz)} MHz` : "–");
   bar("utilisation", gpu.utilisation);

@@ -1,0 +1,1 @@
+"""Tests on this machine's own NVIDIA driver: only `make test-gpu` collects them."""
