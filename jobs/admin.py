@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from gpus.admin import NodeAdmin
 from gpus.models import Node
 from jobs import control, mounts, reorder, wording
-from jobs.adminforms import NodeForm, QuotaForm, QuotaSizesForm, RegistryLoginForm
+from jobs.adminforms import ClusterForm, NodeForm, QuotaForm, QuotaSizesForm, RegistryLoginForm
 from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Priority, Quota, RegistryLogin, Run, Team
 from jobs.queues import wake_scheduler
 from jobs.states import EndReason, JobState
@@ -195,9 +195,11 @@ class RegistryLoginAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 class ClusterAdmin(WakesScheduler):
     """The one row: its list is its page."""
 
+    form = ClusterForm
     fieldsets = (
         (None, {"fields": ("paused", "pause_reason", "image_patterns", "last_pass_at")}),
         (_("Order of the queue"), {"fields": ("half_life_days", "lift_after_hours")}),
+        (_("What counts in fair share"), {"fields": ("gpu_weights", "cpu_weight", "memory_weight")}),
         (_("Stopping and moving jobs for others"), {"fields": (
             "preempt_lower", "protected_minutes", "defragment", "extension_hours")}),
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """Forms of the admin pages: quantities as people write them, registries as image names have them, no secret shown."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
@@ -11,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from gpus.models import Node
 from jobs import secretbox, units
 from jobs.formfields import QuantityField
-from jobs.models import Quota, RegistryLogin
+from jobs.models import Cluster, Quota, RegistryLogin
 
 _REGISTRY = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::\d{1,5})?", re.ASCII)
 _DOCKER_HUB = frozenset({"index.docker.io", "registry-1.docker.io", "hub.docker.com", "registry.hub.docker.com"})
@@ -31,29 +32,53 @@ def memory_field(label: Any, **options: Any) -> QuantityField:
 
 
 class ByModelField(forms.CharField):
-    """GPUs by model, a line each: "NVIDIA A100: 4". Cleans to a dict."""
+    """A number by GPU model, a line each: "NVIDIA A100: 4". Cleans to a dict."""
 
     widget = forms.Textarea
+    pattern = re.compile(r"\d{1,6}", re.ASCII)
+    number: Callable[[str], float] = int
+    example = "NVIDIA A100-SXM4-40GB: 4"
 
     def prepare_value(self, value: Any) -> Any:
         """A line a model, by name: databases keep no order of keys."""
         if not isinstance(value, dict):
             return value
-        return "\n".join(f"{model}: {most}" for model, most in sorted(value.items()))
+        return "\n".join(f"{model}: {number:g}" for model, number in sorted(value.items()))
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         return super().has_changed(self.prepare_value(initial), data)
 
-    def clean(self, value: Any) -> dict[str, int]:
-        found: dict[str, int] = {}
+    def clean(self, value: Any) -> dict[str, float]:
+        found: dict[str, float] = {}
         for line in filter(None, (line.strip() for line in super().clean(value).splitlines())):
-            model, _colon, most = (part.strip() for part in line.rpartition(":"))
-            if not model or not (most.isascii() and most.isdigit()) or len(most) > 6:
-                raise ValidationError(
-                    gettext("Write each line as a model and a number, such as NVIDIA A100-SXM4-40GB: 4."), code="MODEL"
-                )
-            found[model] = int(most)
+            model, _colon, number = (part.strip() for part in line.rpartition(":"))
+            if not model or not self.pattern.fullmatch(number):
+                text = gettext("Write each line as a model and a number, such as %(example)s.")
+                raise ValidationError(text % {"example": self.example}, code="MODEL")
+            found[model] = type(self).number(number)
         return found
+
+
+class WeightsField(ByModelField):
+    """What a GPU of each model counts."""
+
+    pattern = re.compile(r"\d{1,4}(\.\d{1,6})?", re.ASCII)
+    number = float
+    example = "NVIDIA L4: 0.5"
+
+
+class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
+    """The cluster-wide switches and rules."""
+
+    gpu_weights = WeightsField(
+        label=_("Weight of a GPU by model"), required=False, max_length=5000,
+        widget=forms.Textarea(attrs={"rows": 3, "cols": 40}),
+        help_text=_("What an hour of it counts in fair share, one model a line: NVIDIA L4: 0.5. Others count 1."),
+    )  # fmt: skip
+
+    class Meta:
+        model = Cluster
+        fields = ("gpu_weights",)
 
 
 class QuotaSizesForm(forms.ModelForm):  # type: ignore[type-arg]

@@ -76,6 +76,7 @@ class ShareOut(Schema):
 
 class FairShareOut(Schema):
     half_life_days: int
+    weights: str = Field(description="What counts otherwise than an hour of a GPU as one; else empty")
     teams: list[ShareOut]
 
 
@@ -83,7 +84,8 @@ class FairShareOut(Schema):
 def fair_share(request: HttpRequest) -> dict[str, Any]:
     """Who has had their part of the GPUs: every team, and the members of one's own."""
     found = standings(request.user, timezone.now())
-    return {"half_life_days": found.half_life_days, "teams": [_share(row) for row in found.rows]}
+    teams = [_share(row) for row in found.rows]
+    return {"half_life_days": found.half_life_days, "weights": found.weights, "teams": teams}
 
 
 def _share(row: Row) -> dict[str, Any]:

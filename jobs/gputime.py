@@ -10,13 +10,16 @@ from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
 from math import log
 from operator import itemgetter
+from time import monotonic
 from typing import NamedTuple
 
+from django.conf import settings
 from django.db import transaction
-from django.db.models import Max, Min, Q, QuerySet, Sum
+from django.db.models import Max, Min, OuterRef, Q, QuerySet, Subquery, Sum, Value
 from django.db.models.functions import Coalesce
 
-from jobs.models import Allocation, UsageDay
+from jobs.models import Allocation, AllocationSlot, Cluster, UsageDay
+from jobs.policy.weights import EQUAL, Weights
 from jobs.quotas import WHOLE
 
 DAY = timedelta(days=1)
@@ -30,7 +33,7 @@ class Held(NamedTuple):
 
     user: int
     team: int
-    milli: int
+    milli: float
     start: datetime
     end: datetime
 
@@ -58,15 +61,24 @@ def roll_up(now: datetime) -> int:
     start, end = rolled_until() or _first(), midnight((now - SETTLED).astimezone(UTC).date())
     if start is None or start >= end:
         return 0
-    sums: dict[tuple[date, int, int], float] = defaultdict(float)
-    for held in _held(start, end):
-        for piece in _by_day(held):
-            sums[piece.start.date(), piece.user, piece.team] += piece.seconds
-    rows = [UsageDay(day=day, user_id=user, team_id=team, gpu_seconds=sums[day, user, team])
-            for day, user, team in sorted(sums)]  # fmt: skip
+    weights = Cluster.get().weights
+    sums = _daily(_held(start, end))
+    charged = _daily(_held(start, end, weights)) if weights else {}
+    rows = [UsageDay(day=day, user_id=user, team_id=team, gpu_seconds=sums.get((day, user, team), 0.0),
+                     charged_seconds=charged.get((day, user, team)))
+            for day, user, team in sorted(sums.keys() | charged.keys())]  # fmt: skip
     with transaction.atomic():
         UsageDay.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
     return len(rows)
+
+
+def _daily(found: Iterable[Held]) -> dict[tuple[date, int, int], float]:
+    """GPU-seconds by day, user and team."""
+    sums: dict[tuple[date, int, int], float] = defaultdict(float)
+    for held in found:
+        for piece in _by_day(held):
+            sums[piece.start.date(), piece.user, piece.team] += piece.seconds
+    return sums
 
 
 def rebuild(now: datetime) -> int:
@@ -92,18 +104,27 @@ def _by_day(held: Held) -> Iterator[Held]:
 # --- reading ---
 
 
-def _held(start: datetime, end: datetime, **of: object) -> Iterator[Held]:
-    """What was held between these times, cut to them; what is held still, to `end`."""
-    rows = _overlapping(start, end).filter(**of)
-    for user, team, milli, begun, ended in rows.values_list(
-        "user_id", "team_id", "gpu_milli", "created_at", "released_at"
-    ).iterator():
-        yield Held(user, team, milli, max(begun, start), min(ended or end, end))
+def _held(start: datetime, end: datetime, weights: Weights = EQUAL, *, of: Q | None = None) -> Iterator[Held]:
+    """What was held between these times, cut to them, as it counts; what is held still, to `end`."""
+    rows = _overlapping(start, end).filter(of or Q()) if not weights else _weighed(start, end)
+    columns = ("user_id", "team_id", "gpu_milli", "created_at", "released_at")
+    for user, team, milli, begun, ended, *more in rows.values_list(*columns, *(_WEIGHED if weights else ())).iterator():
+        counts = weights.milli(milli, **dict(zip(_WEIGHED, more, strict=True))) if weights else milli
+        yield Held(user, team, counts, max(begun, start), min(ended or end, end))
 
 
-def _overlapping(start: datetime, end: datetime) -> QuerySet[Allocation]:
+_WEIGHED = ("model", "millicpus", "memory_mib")
+
+
+def _weighed(start: datetime, end: datetime) -> QuerySet[Allocation]:
+    """Those without GPUs too, each with the model of its first GPU."""
+    slots = AllocationSlot.objects.filter(allocation=OuterRef("pk")).order_by("pk").values("gpu__model")
+    return _overlapping(start, end, least=0).annotate(model=Coalesce(Subquery(slots[:1]), Value("")))
+
+
+def _overlapping(start: datetime, end: datetime, least: int = 1) -> QuerySet[Allocation]:
     still = Q(released_at=None) | Q(released_at__gt=start)
-    return Allocation.objects.filter(still, gpu_milli__gt=0, created_at__lt=end)
+    return Allocation.objects.filter(still, gpu_milli__gte=least, created_at__lt=end)
 
 
 def in_window(field: str, windows: Mapping[int, int], now: datetime) -> dict[int, int]:
@@ -139,7 +160,7 @@ def _since(
 
 
 def _sums(field: str, ids: Collection[int], start: datetime, end: datetime) -> Iterator[tuple[int, float]]:
-    return ((getattr(held, field), held.seconds) for held in _held(start, end, **{f"{field}__in": ids}))
+    return ((getattr(held, field), held.seconds) for held in _held(start, end, of=Q(**{f"{field}__in": ids})))
 
 
 def _promised(field: str, ids: Collection[int], now: datetime) -> Iterator[tuple[int, float]]:
@@ -152,24 +173,51 @@ def _promised(field: str, ids: Collection[int], now: datetime) -> Iterator[tuple
         yield pk, milli / WHOLE * max((ends - now).total_seconds(), 0.0)
 
 
-def decayed(now: datetime, half_life_days: float) -> dict[tuple[int, int], float]:
-    """GPU-seconds by (team, user), each weighed by ½ ^ (age / half-life)."""
+def decayed(now: datetime, half_life_days: float, weights: Weights = EQUAL) -> dict[tuple[int, int], float]:
+    """GPU-seconds as they count by (team, user), each weighed by ½ ^ (age / half-life)."""
     half_life = max(half_life_days, SHORTEST_HALF_LIFE) * DAY
     oldest, rolled = now - HALF_LIVES * half_life, rolled_until()
-    total: dict[tuple[int, int], float] = defaultdict(float)
-    if rolled is not None and rolled > oldest:
-        for day, rows in groupby(_days_since(oldest), key=itemgetter(0)):
-            weight = mean_weight(midnight(day), midnight(day) + DAY, now, half_life)
-            for _day, team, user, seconds in rows:
-                total[team, user] += seconds * weight
-    for held in _held(oldest if rolled is None else max(rolled, oldest), now):
+    total = _closed_days(now, half_life, rolled) if rolled is not None and rolled > oldest else defaultdict(float)
+    for held in _held(oldest if rolled is None else max(rolled, oldest), now, weights):
         total[held.team, held.user] += held.seconds * mean_weight(held.start, held.end, now, half_life)
     return dict(total)
 
 
+class _Days(NamedTuple):
+    """What closed days counted at a time, and when this process summed them, by the monotonic clock."""
+
+    of: tuple[timedelta, datetime]
+    at: datetime
+    read_at: float
+    total: dict[tuple[int, int], float]
+
+
+_kept: list[_Days] = []  # one at most: what was summed last
+
+
+def _closed_days(now: datetime, half_life: timedelta, rolled: datetime) -> dict[tuple[int, int], float]:
+    """What closed days count by now. A year of them is not read each time: all fade by the same factor."""
+    last = _kept[0] if _kept else None
+    if last is None or last.of != (half_life, rolled) or monotonic() - last.read_at >= settings.PAST_REREAD:
+        last = _Days((half_life, rolled), now, monotonic(), _sum_days(now, half_life))
+        _kept[:] = [last]
+    faded = 0.5 ** ((now - last.at) / half_life)
+    return defaultdict(float, {who: seconds * faded for who, seconds in last.total.items()})
+
+
+def _sum_days(now: datetime, half_life: timedelta) -> dict[tuple[int, int], float]:
+    total: dict[tuple[int, int], float] = defaultdict(float)
+    for day, rows in groupby(_days_since(now - HALF_LIVES * half_life), key=itemgetter(0)):
+        weight = mean_weight(midnight(day), midnight(day) + DAY, now, half_life)
+        for _day, team, user, seconds in rows:
+            total[team, user] += seconds * weight
+    return total
+
+
 def _days_since(oldest: datetime) -> Iterable[tuple[date, int, int, float]]:
     rows = UsageDay.objects.filter(day__gte=oldest.astimezone(UTC).date()).order_by("day")
-    return rows.values_list("day", "team_id", "user_id", "gpu_seconds").iterator()
+    charged = Coalesce("charged_seconds", "gpu_seconds")
+    return rows.values_list("day", "team_id", "user_id", charged).iterator()
 
 
 def mean_weight(start: datetime, end: datetime, now: datetime, half_life: timedelta) -> float:

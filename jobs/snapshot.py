@@ -107,7 +107,7 @@ def _terms(people: set[int], teams: set[int], now: datetime, cluster: Cluster, *
 
 def _read_terms(people: set[int], now: datetime, cluster: Cluster) -> Terms:
     teams = tuple(Team.objects.all())
-    team_shares, member_shares = usage.shares(teams, now, cluster.half_life_days)
+    team_shares, member_shares = usage.shares(teams, now, cluster.half_life_days, cluster.weights)
     return Terms(
         all_teams=teams,
         users=usage.user_limits(get_user_model().objects.filter(pk__in=people).only("username")),
@@ -120,7 +120,7 @@ def rules(cluster: Cluster, teams: Iterable[Team]) -> Rules:
     return Rules(
         reserve_after=settings.RESERVE_AFTER, preempt_lower=cluster.preempt_lower,
         lift_after=cluster.lift_after_hours * 3600.0 if cluster.lift_after_hours else None,
-        protected_for=cluster.protected_minutes * 60.0, defragment=cluster.defragment,
+        protected_for=cluster.protected_minutes * 60.0, defragment=cluster.defragment, weights=cluster.weights,
         spread=frozenset(team.pk for team in teams if team.placement == Team.Placement.SPREAD),
     )  # fmt: skip
 
@@ -169,14 +169,18 @@ def _yields() -> dict[int, int]:
 def running(now: datetime, past: Past) -> tuple[Running, ...]:
     """Every live run with what it holds."""
     slots: dict[int, dict[str, int]] = defaultdict(dict)
-    rows = AllocationSlot.objects.filter(released_at=None).values_list("allocation__run_id", "gpu__uuid")
-    for (run, uuid), count in Counter(rows).items():
+    models: dict[int, str] = {}
+    rows = AllocationSlot.objects.filter(released_at=None).values_list("allocation__run_id", "gpu__uuid", "gpu__model")
+    for (run, uuid, model), count in Counter(rows).items():
         slots[run][uuid] = count
+        models.setdefault(run, model)
     held = Allocation.objects.filter(released_at=None).select_related("run__job", "node").order_by("pk")
     held = held.defer("run__job__script", "run__job__environment", "run__job__secrets_encrypted")  # may be long
     given = JobEvent.objects.filter(kind="EXTENDED", run=OuterRef("run")).order_by("-pk").values("params")
     return tuple(
-        _running(found, slots[found.run_id], _likely(found, found.more, now, past), past)
+        _running(
+            found, slots[found.run_id], _likely(found, found.more, now, past), past, model=models.get(found.run_id, "")
+        )
         for found in held.annotate(more=Subquery(given[:1]))  # of the time that it was last given in addition
     )
 
@@ -193,7 +197,7 @@ def _likely(
 
 
 def _running(
-    held: Allocation, slots: Mapping[str, int], expected: tuple[datetime, datetime] | None, past: Past
+    held: Allocation, slots: Mapping[str, int], expected: tuple[datetime, datetime] | None, past: Past, *, model: str
 ) -> Running:  # fmt: skip
     run, job = held.run, held.run.job
     goes_on = run.wish == Wish.REBIND
@@ -202,7 +206,7 @@ def _running(
         gpus=held.gpus, slots=slots, millicpus=held.millicpus, memory_mib=held.memory_mib, since=held.created_at,
         ends_by=_ends_by(run, job), likely=expected, gpu_milli=held.gpu_milli if held.gpus == 1 else WHOLE,
         preemptible=job.preemptible, stopping=bool(run.wish), makes_way_for=run.makes_way_for_id,
-        interactive=job.interactive, movable=job.movable, goes_on=goes_on,
+        interactive=job.interactive, movable=job.movable, goes_on=goes_on, model=model,
         ask=waiting(job, past) if job.movable or goes_on else None,
     )  # fmt: skip
 

@@ -30,6 +30,7 @@ class Standings:
     rows: tuple[Row, ...]
     half_life_days: int
     busy: bool  # whether anybody has used a GPU, or may
+    weights: str  # what counts otherwise than an hour of a GPU as one; "" where nothing does
 
 
 def standings(user: Any, now: datetime) -> Standings:
@@ -54,7 +55,9 @@ def standings(user: Any, now: datetime) -> Standings:
         for pk, found in sorted(teams.items(), key=lambda item: (item[1].rank, names[item[0]]))
     ]  # fmt: skip
     busy = any(found.used or found.promised for found in teams.values())
-    return Standings(rows=tuple(rows), half_life_days=cluster.half_life_days, busy=busy)
+    return Standings(
+        rows=tuple(rows), half_life_days=cluster.half_life_days, busy=busy, weights=words.weights(cluster.weights)
+    )
 
 
 def _members(

@@ -11,6 +11,7 @@ from django.db.models import Count, Q
 from jobs import gputime
 from jobs.models import Allocation, AllocationSlot, Job, Membership, Quota, Team
 from jobs.policy import Running, Share
+from jobs.policy.weights import EQUAL, Weights
 from jobs.quotas import BUDGET_DAYS, Limits, Scope, Usage
 from jobs.states import JobState
 
@@ -162,13 +163,13 @@ def _queued(field: str, ids: set[int]) -> dict[int, int]:
 
 
 def shares(
-    teams: Iterable[Team], now: datetime, half_life_days: float
+    teams: Iterable[Team], now: datetime, half_life_days: float, weights: Weights = EQUAL
 ) -> tuple[dict[int, Share], dict[tuple[int, int], Share]]:  # fmt: skip
     """The fair-share tree's teams and, by (team, user), their members, with what they used.
 
     Who used GPUs and has left the team has no share in it any more, but the team has used them.
     """
-    used = gputime.decayed(now, half_life_days)
+    used = gputime.decayed(now, half_life_days, weights)
     of_team: dict[int, float] = defaultdict(float)
     for (team, _user), seconds in used.items():
         of_team[team] += seconds

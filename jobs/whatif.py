@@ -160,7 +160,7 @@ def picture(begin: datetime, tasks: Iterable[Task]) -> Snapshot:
     """Hosts, limits, shares and rules as they are now, with nothing running."""
     people = {task.job.user for task in tasks}
     cluster, teams = Cluster.get(), list(Team.objects.all())
-    team_shares, member_shares = usage.shares(teams, begin, cluster.half_life_days)
+    team_shares, member_shares = usage.shares(teams, begin, cluster.half_life_days, cluster.weights)
     return Snapshot(
         now=begin, nodes=replays.own_nodes(begin), waiting=(), user_usage={}, team_usage={},
         user_limits=usage.user_limits(get_user_model().objects.filter(pk__in=people)),

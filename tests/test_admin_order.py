@@ -9,6 +9,7 @@ from django.urls import reverse
 
 from jobs import snapshot, usage
 from jobs.models import Cluster, Job, JobEvent, Quota, Team
+from jobs.policy.weights import Weights
 from jobs.states import JobState
 from portal.models import User
 from tests import factories
@@ -84,7 +85,8 @@ def test_the_rules_are_what_the_scheduler_reads(admin: Client, vision: Team) -> 
     cluster = Cluster.get()
     sent = {
         "half_life_days": "14", "lift_after_hours": "", "preempt_lower": "on", "protected_minutes": "5",
-        "extension_hours": "2",
+        "extension_hours": "2", "gpu_weights": "NVIDIA L4: 0.5\nNVIDIA H100: 2", "cpu_weight": "0.0625",
+        "memory_weight": "0",
     }  # fmt: skip
     assert admin.post(reverse("admin:jobs_cluster_change", args=[cluster.pk]), sent).status_code == 302
     Team.objects.filter(pk=vision.pk).update(placement=Team.Placement.SPREAD)
@@ -93,6 +95,11 @@ def test_the_rules_are_what_the_scheduler_reads(admin: Client, vision: Team) -> 
     assert (rules.lift_after, rules.preempt_lower, rules.protected_for, rules.defragment) == (None, True, 300, False)
     assert rules.spread == {vision.pk}
     assert (cluster.half_life_days, cluster.extension_hours) == (14, 2)
+    assert rules.weights == Weights(models={"NVIDIA L4": 0.5, "NVIDIA H100": 2.0}, cpu=0.0625)
+    said = admin.get("/fairshare/").text
+    assert "An hour of a GPU counts as one, but an hour of NVIDIA H100 2, an hour of NVIDIA L4 0.5" in said
+    refused = admin.post(reverse("admin:jobs_cluster_change", args=[cluster.pk]), {**sent, "gpu_weights": "L4 half"})
+    assert "Write each line as a model and a number, such as NVIDIA L4: 0.5." in refused.text
 
 
 def test_guarantees_above_what_there_is_are_a_warning(vision: Team) -> None:

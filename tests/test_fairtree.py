@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jobs.policy import Rules, Running, Share, Snapshot, Waiting
 from jobs.policy.fairtree import Tree, tree_of
 from jobs.policy.order import Queue, effective_class, in_order
+from jobs.policy.weights import Weights
 from jobs.quotas import Limits, Usage
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -51,6 +52,21 @@ def used(**hours: float) -> dict[str, Any]:
 def test_the_light_user_goes_first_within_a_team() -> None:
     picture = snapshot([job(1, ALICE), job(2, BOB)], **used(alice=5, bob=1))
     assert ids(in_order(picture)) == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("weights", "order"),
+    [(Weights(), [1, 2]), (Weights(models={"NVIDIA L4": 0.2}), [2, 1]), (Weights(cpu=0.5), [2, 1]),
+     (Weights(models={"NVIDIA L4": 0.2}, memory=1.0), [1, 2])],
+)  # fmt: skip
+def test_what_runs_counts_by_its_weights(weights: Weights, order: list[int]) -> None:
+    """Alice runs a job of 4 CPUs on an A100 for an hour, and bob one on an L4 with 64 GiB for an hour and a half."""
+    runs = [
+        running(ALICE, millicpus=4000, model="NVIDIA A100"),
+        running(BOB, ends_by=NOW + timedelta(hours=1.5), memory_mib=65_536, model="NVIDIA L4"),
+    ]
+    picture = snapshot([job(1, ALICE), job(2, BOB)], running=tuple(runs), rules=Rules(weights=weights), **used())
+    assert ids(in_order(picture)) == order
 
 
 def test_the_light_team_goes_first_whatever_its_members_used() -> None:

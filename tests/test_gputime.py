@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gpus.models import Node
 from jobs import gputime, usage
-from jobs.models import Allocation, Membership, Run, Team, UsageDay
+from jobs.models import Allocation, Cluster, Membership, Run, Team, UsageDay
+from jobs.policy.weights import Weights
 from jobs.states import RunState
 from portal.models import User
 from tests import factories
@@ -128,3 +129,21 @@ def test_who_left_the_team_has_no_share_but_the_team_has_the_use(alice: User, bo
     teams, members = usage.shares(Team.objects.all(), NOW, 7)
     assert teams[team.pk].used == members[team.pk, alice.pk].used == pytest.approx(3600, rel=0.01)
     assert (members[team.pk, alice.pk].shares, members[team.pk, bob.pk].shares) == (0, 3)
+
+
+def test_weights_of_models_and_cpus_count_in_shares_and_nowhere_else(alice: User, bob: User, node: Node) -> None:
+    """Of GPUs, CPUs and memory what counts most; closed days keep what they counted when they were rolled up."""
+    node.gpus.filter(index=0).update(model="NVIDIA L4")
+    held(alice, node, NOW - 2 * DAY, NOW)
+    team = Team.objects.get(name="vision").pk
+    idle = factories.make_run(factories.make_job(bob, gpus=0, millicpus=16_000), node)
+    Allocation.objects.filter(run=idle).update(created_at=NOW - 2 * DAY, released_at=NOW)
+    weights = Weights(models={"NVIDIA L4": 0.5}, cpu=0.0625)
+    plain, weighed = gputime.decayed(NOW, 700), gputime.decayed(NOW, 700, weights)
+    assert (set(plain), weighed[team, alice.pk]) == ({(team, alice.pk)}, pytest.approx(plain[team, alice.pk] / 2))
+    assert weighed[team, bob.pk] == pytest.approx(plain[team, alice.pk]), "its 16 CPUs count as one GPU"
+    Cluster.get()
+    Cluster.objects.update(gpu_weights=dict(weights.models), cpu_weight=weights.cpu)
+    gputime.roll_up(NOW)
+    assert gputime.decayed(NOW, 700, weights) == pytest.approx(weighed, rel=0.001)
+    assert gputime.in_window("user", {alice.pk: 30, bob.pk: 30}, NOW) == {alice.pk: 48 * 3600, bob.pk: 0}

@@ -106,6 +106,7 @@ class UsageDay(models.Model):
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="+")
     gpu_seconds = models.FloatField()
     charged_seconds = models.FloatField(null=True)  # as they counted in fair share then; None: as they are
+    charged_seconds = models.FloatField(null=True)  # as they counted in fair share then; None: as they are
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["day", "user", "team"], name="one_usage_per_day")]

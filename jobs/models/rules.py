@@ -5,8 +5,11 @@ from typing import Self
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+
+from jobs.policy.weights import Weights
 
 
 class Priority(models.IntegerChoices):
@@ -185,6 +188,16 @@ class Cluster(models.Model):
     half_life_days = models.PositiveSmallIntegerField(
         _("half-life of usage (days)"), default=7, help_text=_("After this, GPU-hours count half in the fair share.")
     )
+    # {model: what a GPU of it counts in fair share}; others count 1
+    gpu_weights = models.JSONField(_("weight of a GPU by model"), default=dict, blank=True)
+    cpu_weight = models.FloatField(
+        _("weight of a CPU"), default=0, validators=[MinValueValidator(0), MaxValueValidator(1000)],
+        help_text=_("In GPUs; 0.0625 where a host has 16 CPUs for each GPU. 0: CPUs do not count."),
+    )  # fmt: skip
+    memory_weight = models.FloatField(
+        _("weight of a GiB of memory"), default=0, validators=[MinValueValidator(0), MaxValueValidator(1000)],
+        help_text=_("In GPUs. Of GPUs, CPUs and memory, what counts most is what a job is charged. 0: it does not."),
+    )  # fmt: skip
     lift_after_hours = models.PositiveSmallIntegerField(
         _("lift a class after (hours)"), null=True, blank=True, default=24,
         help_text=_("A job that waited so long is treated as of the next higher priority. Empty: never."),
@@ -213,6 +226,11 @@ class Cluster(models.Model):
 
     def __str__(self) -> str:
         return "cluster"
+
+    @property
+    def weights(self) -> Weights:
+        """What counts how much in fair share."""
+        return Weights(models=self.gpu_weights, cpu=self.cpu_weight, memory=self.memory_weight)
 
     @classmethod
     def get(cls) -> Self:

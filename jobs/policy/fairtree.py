@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from jobs.policy.view import Running, Share, Snapshot, Waiting
+from jobs.policy.weights import EQUAL, Weights
 
 UNKNOWN_SECONDS = 86_400.0  # what a job runs that has neither a limit nor likes of it, as far as shares are concerned
 
@@ -70,23 +71,25 @@ def tree_of(snapshot: Snapshot) -> Tree:
     """The tree with what live runs may still take, so that the order does not jump when a job has just started."""
     tree = Tree(snapshot.team_shares, snapshot.member_shares)
     for run in snapshot.running:
-        tree.charge(run.team, run.user, still_to_take(run, snapshot.now))
+        tree.charge(run.team, run.user, still_to_take(run, snapshot.now, snapshot.rules.weights))
     return tree
 
 
-def still_to_take(run: Running, now: datetime) -> float:
-    """GPU-seconds until the run should have ended at the latest."""
+def still_to_take(run: Running, now: datetime, weights: Weights = EQUAL) -> float:
+    """GPU-seconds until the run should have ended at the latest, as they count."""
     end = run.ends_by
     if run.likely is not None and (end is None or run.likely[1] < end):
         end = run.likely[1]
     seconds = UNKNOWN_SECONDS if end is None else (end - now).total_seconds()
-    return run.milli / 1000 * max(seconds, 0.0)
+    counts = weights.milli(run.milli, model=run.model, millicpus=run.millicpus, memory_mib=run.memory_mib)
+    return counts / 1000 * max(seconds, 0.0)
 
 
-def to_take(job: Waiting, gpus: int | None = None) -> float:
-    """GPU-seconds that the job should take at most, with `gpus` where it is elastic."""
+def to_take(job: Waiting, gpus: int | None = None, weights: Weights = EQUAL) -> float:
+    """GPU-seconds that the job should take at most, as they count, with `gpus` where it is elastic."""
     seconds = [s for s in (job.limit_seconds, job.likely_seconds[1] if job.likely_seconds else None) if s is not None]
-    return job.milli_of(gpus) / 1000 * min(seconds, default=UNKNOWN_SECONDS)
+    counts = weights.milli(job.milli_of(gpus), model=job.gpu_model, millicpus=job.millicpus, memory_mib=job.memory_mib)
+    return counts / 1000 * min(seconds, default=UNKNOWN_SECONDS)
 
 
 def _per_share(share: Share, promised: float) -> float:

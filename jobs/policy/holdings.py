@@ -132,6 +132,7 @@ class Holdings:
             slots=slots, millicpus=job.millicpus, memory_mib=job.memory_mib, since=self.now,
             ends_by=None if job.limit_seconds is None else self.now + timedelta(seconds=job.limit_seconds),
             interactive=job.interactive, gpu_milli=job.gpu_milli if shares(job) else WHOLE,
+            model=cards[0].model if cards else "",
         )  # fmt: skip
         self._charge(running, +1)
         held = _Held(job, gpus, cards[0].model if gpus else "", self.now)
@@ -154,10 +155,12 @@ class Holdings:
             node, gpus=gpus, used_millicpus=node.used_millicpus + sign * run.millicpus,
             used_memory_mib=node.used_memory_mib + sign * run.memory_mib,
         )  # fmt: skip
-        taken = sign * run.milli / WHOLE
-        self.gpus += taken
+        self.gpus += sign * run.milli / WHOLE
+        counts = self.base.rules.weights.milli(
+            run.milli, model=run.model, millicpus=run.millicpus, memory_mib=run.memory_mib
+        )
         for key in (run.team, (run.team, run.user)):
-            self._decaying.rate[key] += taken
+            self._decaying.rate[key] += sign * counts / WHOLE
 
     def picture(self, *, waiting: tuple[Waiting, ...], running: Iterable[Running]) -> Snapshot:
         """The snapshot of a pass now."""

@@ -87,12 +87,12 @@ class Standings:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._tree = fairtree.tree_of(snapshot)
-        self._marks = _Marks(snapshot)
+        self._marks, self._weights = _Marks(snapshot), snapshot.rules.weights
         self.charges = 0
 
     def charge(self, job: Waiting, gpus: int | None = None) -> None:
         self.charges += 1
-        self._tree.charge(job.team, job.user, fairtree.to_take(job, gpus))
+        self._tree.charge(job.team, job.user, fairtree.to_take(job, gpus, self._weights))
         self._marks.charge(job, gpus)
 
     def of(self, team: int, user: int) -> tuple[bool, float, float]:

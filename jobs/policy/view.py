@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from jobs import quotas
+from jobs.policy.weights import EQUAL, Weights
 from jobs.quotas import Limits, Usage, milli
 
 Reason = dict[str, Any]  # {"code": …, numbers}: a reason to wait, see jobs.wording
@@ -119,6 +120,7 @@ class Running:
     goes_on: bool = False  # it is stopped in order to go on elsewhere
     ask: Waiting | None = None  # what its job asks for; of a run that is movable or goes on
     gpu_milli: int = WHOLE  # the share of its one GPU; whole ones where it has several
+    model: str = ""  # of its GPUs, or of the first of them where they differ
 
     @property
     def milli(self) -> int:
@@ -144,6 +146,7 @@ class Rules:
     preempt_lower: bool = False  # whether higher classes may stop preemptible lower ones
     protected_for: float = 600.0  # no run is stopped for another before it ran so long
     defragment: bool = False  # whether movable runs are moved so that blocked jobs can start
+    weights: Weights = EQUAL  # what counts how much in fair share
     spread: frozenset[int] = frozenset()  # teams whose jobs are spread over hosts; the others are packed
 
 
@@ -160,6 +163,7 @@ class Snapshot:
     team_shares: Mapping[int, Share] = field(default_factory=dict)
     member_shares: Mapping[tuple[int, int], Share] = field(default_factory=dict)  # by (team, user)
     rules: Rules = Rules()
+    recent: tuple[Waiting, ...] = ()  # jobs of the last days as they were submitted, oldest first: such may come again
     paused: Reason | None = None
 
 

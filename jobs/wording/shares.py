@@ -6,6 +6,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from jobs.policy.fairtree import Standing
+from jobs.policy.weights import Weights
 
 
 def team_sentence(own: Standing, all_teams: Iterable[Standing]) -> str:
@@ -50,6 +51,21 @@ def beyond_soft_mark(hours: int, days: int) -> str:
     """That more GPU-hours were used than a soft mark."""
     text = _("More than %(hours)d GPU-hours in %(days)d days: jobs start after all that are within their mark.")
     return text % {"hours": hours, "days": days}
+
+
+def weights(found: Weights) -> str:
+    """What counts otherwise than an hour of a GPU as one; "" where nothing does."""
+    said = [
+        _("an hour of %(model)s %(n)s") % {"model": model, "n": f"{n:g}"} for model, n in sorted(found.models.items())
+    ]
+    said += [_("an hour of a CPU %(n)s") % {"n": f"{found.cpu:g}"}] if found.cpu else []
+    said += [_("an hour of a GiB of memory %(n)s") % {"n": f"{found.memory:g}"}] if found.memory else []
+    if not said:
+        return ""
+    text = _("An hour of a GPU counts as one, but %(weights)s.") % {"weights": ", ".join(said)}
+    if not (found.cpu or found.memory):
+        return text
+    return f"{text} {_('Of GPUs, CPUs and memory, what counts most is what a job is charged.')}"
 
 
 def _before_and_behind(own: Standing, others: Iterable[Standing]) -> tuple[int, int]:

@@ -403,6 +403,8 @@ def fair_share(found: Json) -> None:
                 f"{row['part']:.0%}", f"{row['due']:.0%}", plain(row["message"]),
             )  # fmt: skip
     made.show()
+    if found["weights"]:
+        out.print(plain(found["weights"]))
 
 
 def files(rows: list[Json]) -> None:
