@@ -25,6 +25,9 @@ PATHS = [
     "charts.json",
     "metrics.json",
     "log",
+    "log/search?q=x",
+    "log/find?line=1",
+    "log/notes",
     "log/download",
     "files/a.txt",
     "?part=head",
@@ -251,7 +254,7 @@ def test_the_log_of_another_jobs_run_is_not_reached_through_ones_own(cast: dict[
     """dstackai/dstack#1814"""
     theirs = factories.make_run(factories.make_job(cast["mallory"]), cast["node"])
     _print(theirs, b"not yours")
-    for path in ("log", "log/download", "charts.json"):
+    for path in ("log", "log/search", "log/find", "log/notes", "log/download", "charts.json"):
         assert _as(cast["alice"]).get(f"/jobs/{cast['job'].pk}/{path}?run={theirs.pk}").status_code == 404
 
 

@@ -40,7 +40,7 @@ export class LogView {
     this.part = (name) => document.getElementById(`log-${name}`);
     const scroller = this.part("rows");
     this.#notes = new LogNotes(jobUrl);
-    this.#rows = new Rows(scroller, { drawn: () => this.#drawn(), scrolled: () => this.#scrolled() }, (line) => this.#notesOf(line));
+    this.#rows = new Rows(scroller, { sticks: () => this.#follows && this.#reader.isAttached, drawn: () => this.#drawn(), scrolled: (byReader) => this.#scrolled(byReader) }, (line) => this.#notesOf(line));
     this.#reader = new LogReader(jobUrl, {
       above: (change) => this.#rows.changeAbove(change),
       appended: (offset) => this.#appended(offset),
@@ -54,10 +54,6 @@ export class LogView {
     this.#goto = new LogGoto(jobUrl, this);
     this.#buttons(scroller);
     this.#linkTime(scroller);
-  }
-
-  get head() {
-    return this.#head;
   }
 
   /** The run to show, as `status.log` has it; the newest unless the reader chose another. */
@@ -122,7 +118,7 @@ export class LogView {
 
   toEnd() {
     this.#setFollow(true);
-    if (this.#reader.isAttached) this.#rows.toEnd();
+    if (this.#reader.isAttached) this.#rows.later();
     else this.#openEnd();
   }
 
@@ -136,7 +132,6 @@ export class LogView {
   #opened(screen) {
     this.#notes.clear();
     this.#rows.show(screen);
-    if (this.#follows) this.#rows.toEnd();
     this.#aloud.from = screen.end;
     this.#show();
   }
@@ -149,7 +144,6 @@ export class LogView {
   }
 
   #drawn() {
-    if (this.#follows && this.#reader.isAttached && !this.#rows.atEnd && !this.#rows.selected()) this.#rows.toEnd();
     this.#acknowledge();
     this.#note();
   }
@@ -162,12 +156,12 @@ export class LogView {
     this.#show();
   }
 
-  #scrolled() {
+  #scrolled(byReader) {
     const { scrollTop } = this.part("rows");
     const up = scrollTop < this.#top;
     this.#top = scrollTop;
-    if (this.#follows && up && !this.#rows.atEnd) this.#setFollow(false);
-    else if (!this.#follows && !up && this.#rows.atEnd && this.#reader.isAttached) this.#setFollow(true);
+    if (byReader && this.#follows && up && !this.#rows.atEnd) this.#setFollow(false);
+    else if (byReader && !this.#follows && !up && this.#rows.atEnd && this.#reader.isAttached) this.#setFollow(true);
     this.#more();
     this.#goto.moved();
   }
@@ -243,6 +237,7 @@ export class LogView {
     const button = this.part("follow");
     button.setAttribute("aria-pressed", String(on));
     button.querySelector(".log-follow-word").textContent = word(on ? "following" : "paused");
+    button.hidden = Boolean(this.#head?.complete) && on;
   }
 
   #show() {
@@ -254,7 +249,7 @@ export class LogView {
     if (head.holes?.length && !isExpired(head)) lost.push(this.part("lost").dataset.holes);
     this.part("lost").hidden = !lost.length;
     this.part("lost").textContent = lost.join(" ");
-    this.part("follow").hidden = head.complete && this.#reader.isAttached && this.#rows.atEnd; // nothing more comes
+    this.part("follow").hidden = head.complete && this.#follows; // nothing more comes
     this.#links(head);
     this.#goto.moved();
     this.#empty();
@@ -294,6 +289,7 @@ export class LogView {
     click("reader", () => this.#toggle("reader", (on) => (this.#aloud.on = on)));
     for (const name of MARGINS) click(name, () => this.#toggle(name, (on) => this.#setMargin(name, on)));
     click("copy", () => this.#copy());
+    this.part("copy").addEventListener("mousedown", (event) => event.preventDefault()); // what is selected stays so
     document.addEventListener("keydown", (event) => this.#key(event, scroller));
     document.getElementById("log").addEventListener("change", (event) => { if (event.target.id === "log-run") this.#chooseRun(Number(event.target.value)); });
   }

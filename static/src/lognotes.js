@@ -58,12 +58,6 @@ export class LogNotes {
     return this.#covers(offset) && before(this.#streams, offset)?.[1] === 2;
   }
 
-  /** The offset of the first byte at or after a time, of what is loaded; null when that is not loaded. */
-  offsetAt(time) {
-    const found = this.#times.findLast(([, at]) => at !== null && at <= time);
-    return found ? found[0] : null;
-  }
-
   #covers(offset) {
     return this.#from !== null && offset >= this.#from && offset < this.#to;
   }

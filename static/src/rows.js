@@ -1,11 +1,10 @@
 // A window on a screen's lines: only the rows in sight are in the page. All rows are of one height, so that what is
 // where is arithmetic; lines are broken into rows here, never by the browser.
-import { PLAIN, forgetLooks, look } from "./styles.js";
-import { columnsOf, rowStarts, widthOf } from "./widths.js";
+import { pieces } from "./rowtext.js";
+import { forgetLooks } from "./styles.js";
+import { rowStarts } from "./widths.js";
 
 const AROUND = 12; // rows kept ready above and below what is in sight
-const ADDRESS = /https?:\/\/[^\s"'<>`\u0000-\u001f]+[^\s"'<>`.,;:!?)\]}]/g;
-const MOST_PARTS = 400; // elements that a row may have; what is left of it is plain
 
 export class Rows {
   #tops = [0]; // rows before each line; one more than lines that are known
@@ -13,10 +12,11 @@ export class Rows {
   #wraps = true;
   #frame = 0;
   #widest = 0;
+  #own = -1; // where we have scrolled to, not the reader
   #row = 18; // pixels
   #cell = 8;
 
-  /** `on`: {drawn(), scrolled()}. `notes(line)` gives {time, when, number, isError, hits} for the margin. */
+  /** `on`: {sticks() whether the end is to stay in sight, drawn(), scrolled(byReader)}. `notes(line)` gives {time, when, number, isError, hits} for the margin. */
   constructor(scroller, on, notes) {
     this.scroller = scroller;
     this.on = on;
@@ -37,9 +37,6 @@ export class Rows {
     return this.scroller.scrollTop + this.scroller.clientHeight >= this.scroller.scrollHeight - this.#row;
   }
 
-  get atTop() {
-    return this.scroller.scrollTop < this.#row;
-  }
 
   /** How many pixels are above, and below, what is in sight. */
   get spare() {
@@ -84,14 +81,12 @@ export class Rows {
 
   fit() {
     const before = this.columns;
-    const stays = this.atEnd;
     this.#measure();
     if (!this.screen) return;
     if (before !== this.columns && this.#wraps) {
       this.#keepingPlace(() => (this.#tops = [0]));
       this.#clear();
     }
-    if (stays) this.toEnd();
     this.later();
   }
 
@@ -120,17 +115,16 @@ export class Rows {
     const index = this.screen.lines.indexOf(line);
     this.#count();
     this.#size();
-    this.scroller.scrollTop = (this.#tops[Math.max(index, 0)] + (index < 0 ? 0 : within)) * this.#row;
-  }
-
-  toEnd() {
-    this.#count();
-    this.#size();
-    this.scroller.scrollTop = this.#height();
+    this.#scrollTo((this.#tops[Math.max(index, 0)] + (index < 0 ? 0 : within)) * this.#row);
   }
 
   toTop() {
-    this.scroller.scrollTop = 0;
+    this.#scrollTo(0);
+  }
+
+  #scrollTo(top) {
+    this.scroller.scrollTop = top;
+    this.#own = this.scroller.scrollTop;
   }
 
   /** Put a line a third below the top, and let it stand out. */
@@ -139,7 +133,7 @@ export class Rows {
     this.#size();
     const old = this.marked;
     this.marked = this.screen.lines[index];
-    this.scroller.scrollTop = Math.max(0, this.#tops[index] * this.#row - this.scroller.clientHeight / 3);
+    this.#scrollTo(Math.max(0, this.#tops[index] * this.#row - this.scroller.clientHeight / 3));
     if (old) old.version += 1;
     this.marked.version += 1;
     this.later();
@@ -218,7 +212,7 @@ export class Rows {
 
   #scroll() {
     this.later();
-    this.on.scrolled();
+    this.on.scrolled(this.scroller.scrollTop !== this.#own);
   }
 
   draw() {
@@ -227,6 +221,7 @@ export class Rows {
     if (!this.screen) return;
     this.#count();
     this.#size();
+    if (this.on.sticks() && !this.#isSelecting()) this.#scrollTo(this.#height());
     const top = Math.floor(this.scroller.scrollTop / this.#row) - AROUND;
     const bottom = top + Math.ceil(this.scroller.clientHeight / this.#row) + 2 * AROUND;
     const kept = this.#selected();
@@ -283,8 +278,8 @@ export class Rows {
 
   /** The rows in which a selection begins and ends: they stay, so that it does. */
   #selected() {
+    if (!this.#isSelecting()) return new Set();
     const selection = getSelection();
-    if (!selection || selection.isCollapsed) return new Set();
     const row = (node) => (node?.nodeType === Node.ELEMENT_NODE ? node : node?.parentElement)?.closest(".log-row");
     return new Set([row(selection.anchorNode), row(selection.focusNode)]);
   }
@@ -322,10 +317,15 @@ export class Rows {
 
   // --- copying ---
 
+  #isSelecting() {
+    const selection = getSelection();
+    return Boolean(selection) && !selection.isCollapsed && this.scroller.contains(selection.anchorNode);
+  }
+
   /** What is selected in the log, from its lines; "" when nothing is. */
   selected() {
+    if (!this.#isSelecting()) return "";
     const selection = getSelection();
-    if (!selection || selection.isCollapsed || !this.scroller.contains(selection.anchorNode)) return "";
     const ends = [this.#point(selection.anchorNode, selection.anchorOffset), this.#point(selection.focusNode, selection.focusOffset)];
     if (ends.includes(null)) return selection.toString();
     const [from, to] = ends.sort((a, b) => a.index - b.index || a.at - b.at);
@@ -363,84 +363,4 @@ export class Rows {
     event.clipboardData.setData("text/plain", text);
     event.preventDefault();
   }
-}
-
-// --- a line's text as elements ---
-
-/** The part [from, to) of a line: styled, linked, with what was found marked. */
-function pieces(line, from, to, hits) {
-  const cuts = new Set([from, to]);
-  const add = (at) => at > from && at < to && cuts.size < MOST_PARTS && cuts.add(at);
-  const runs = line.runs ?? [];
-  for (let at = 0; at < runs.length; at += 2) add(runs[at]);
-  const links = [...line.text.matchAll(ADDRESS)].map((found) => ({ from: found.index, to: found.index + found[0].length, link: found[0] }));
-  for (const { from: start, to: end } of [...links, ...hits]) (add(start), add(end));
-  const sorted = [...cuts].sort((a, b) => a - b);
-  return sorted.slice(1).map((end, at) => piece(line, sorted[at], end, links, hits)).flat();
-}
-
-function piece(line, from, to, links, hits) {
-  const style = styleAt(line, from);
-  const inside = ({ from: start, to: end }) => from >= start && from < end;
-  const address = style.link || links.find(inside)?.link;
-  const isHit = hits.some(inside);
-  const parts = wideParts(line.text.slice(from, to));
-  if (style === PLAIN && !address && !isHit) return parts;
-  const element = document.createElement(address ? "a" : isHit ? "mark" : "span");
-  if (address && isWeb(address)) Object.assign(element, { href: address, target: "_blank", rel: "noopener noreferrer nofollow" });
-  if (isHit) element.classList.add("log-hit");
-  else dress(element, style);
-  element.append(...parts);
-  return [element];
-}
-
-function isWeb(address) {
-  try {
-    return ["http:", "https:"].includes(new URL(address).protocol);
-  } catch {
-    return false;
-  }
-}
-
-function styleAt(line, index) {
-  const runs = line.runs ?? [];
-  let style = PLAIN;
-  for (let at = 0; at < runs.length && runs[at] <= index; at += 2) style = runs[at + 1];
-  return style;
-}
-
-function dress(element, style) {
-  const { color, background } = look(style);
-  if (color) element.style.color = color;
-  if (background) element.style.backgroundColor = background;
-  for (const name of ["bold", "italic", "underline", "strike"]) if (style[name]) element.classList.add(`is-${name}`);
-}
-
-/** Text as it is, but wide characters in boxes of their columns: fonts differ in how wide they draw them. */
-function wideParts(text) {
-  if (columnsOf(text) === text.length && !/[\u0300-\uffff]/.test(text)) return [text];
-  const parts = [];
-  let [run, isWide] = ["", false];
-  const flush = () => {
-    if (run) parts.push(isWide ? box(run) : run);
-    run = "";
-  };
-  for (const character of text) {
-    const width = widthOf(character);
-    if (width && (width === 2) !== isWide) {
-      flush();
-      isWide = width === 2;
-    }
-    run += character;
-  }
-  flush();
-  return parts;
-}
-
-function box(text) {
-  const element = document.createElement("span");
-  element.className = "log-wide";
-  element.style.width = `calc(var(--cell) * ${columnsOf(text)})`;
-  element.textContent = text;
-  return element;
 }
