@@ -16,13 +16,17 @@ from gpus.readings import GpuReading, HostReading
 
 _REFRESH = 5.0  # seconds between writes when nothing changed; sooner where SAMPLE_FRESH is short
 _CLEAN_SAMPLES = 2  # after an outsider, before the GPU is free again
+# Xids by which the driver reports broken hardware (NVIDIA's catalogue); those of users' own programs (13, 31, 43, 45)
+# are none of them.
+_BROKEN = frozenset({48, 62, 64, 74, 79, 95, 119, 120, 140})
 _INVENTORY_TOLD = ("ok", "simulated", "no_gpu")  # statuses under which an absent GPU is really gone
 
 Changes = dict[str, Any]
 
 
 class Inventory:
-    """One node's GPU rows. Never touches what an admin sets. Belongs to one thread."""
+    """One node's GPU rows. Of what an admin sets it touches only a quarantine that is not there: that of a GPU whose
+    hardware the driver reports as broken, once for each report. Belongs to one thread."""
 
     def __init__(self, node_name: str) -> None:
         self.node_name = node_name
@@ -30,6 +34,7 @@ class Inventory:
         self._gpus: dict[str, GPU] = {}  # by UUID, as last written
         self._written_at = float("-inf")
         self._keeper = Keeper()
+        self._reports: dict[str, float] = {}  # by UUID, when the last Xid came that was acted on
 
     def forget(self) -> None:
         """Read the rows again with the next reading: the database failed, or has other rows than we thought."""
@@ -45,13 +50,21 @@ class Inventory:
         node = self._load(reading)
         node_changes = _node_changes(node, reading)
         changes = {uuid: changed for uuid, changed in self._changes(reading, due).items() if changed}
-        if not (due or node_changes or changes):
+        broken = {gpu.uuid: gpu for gpu in reading.gpus if self._is_newly_broken(gpu)}
+        if not (due or node_changes or changes or broken):
             return
         with transaction.atomic():
             self._write(node, node_changes, changes, reading)
+            for gpu in broken.values():
+                GPU.objects.filter(uuid=gpu.uuid, quarantine_reason="").update(quarantine_reason=f"Xid {gpu.xid}")
             self._keeper.save({uuid: row.pk for uuid, row in self._gpus.items()})
         self._keeper.saved()
+        self._reports |= {uuid: gpu.xid_at or 0.0 for uuid, gpu in broken.items()}
         self._written_at = time.monotonic()
+
+    def _is_newly_broken(self, gpu: GpuReading) -> bool:
+        """Whether the driver has reported broken hardware since we looked: an admin who lifts a quarantine is heard."""
+        return gpu.xid in _BROKEN and self._reports.get(gpu.uuid) != gpu.xid_at
 
     def _load(self, reading: HostReading) -> Node:
         """The node's row, made on first use, and those of its GPUs and of GPUs that came from another node."""

@@ -109,7 +109,8 @@ def _state(gpu: dict[str, Any], node: Node, fresh: bool) -> str:
 def _inventory(gpu: GPU) -> dict[str, Any]:
     return {
         "uuid": gpu.uuid, "index": gpu.index, "model": gpu.model, "pci": gpu.pci_bus_id, "memory_mib": gpu.memory_mib,
-        "profile": gpu.profile, "slots": gpu.slots, "health": gpu.health, "message": gpu.health_message, "hidden": gpu.hidden,
+        "profile": gpu.profile, "slots": gpu.slots, "hidden": gpu.hidden, "health": gpu.health,
+        "message": gpu.health_message,
         "processes": [], "busy_outside": False,
         **dict.fromkeys(_UNKNOWN),
     }  # fmt: skip

@@ -144,6 +144,21 @@ def test_a_host_in_trouble_takes_no_gpu_jobs_until_it_is_well(status: Any, now: 
 
 
 @pytest.mark.django_db
+def test_a_gpu_that_the_driver_reports_as_broken_is_quarantined_once(now: datetime) -> None:
+    """NVIDIA/k8s-device-plugin#267, Azure/azurehpc#648: but not for what users' own programs do wrong."""
+    inventory = Inventory("alpha")
+    inventory.update(host(gpu(0, xid=31, xid_at=AT), gpu(1, xid=79, xid_at=AT)))
+    theirs, broken = GPU.objects.select_related("node")
+    assert (theirs.quarantine_reason, broken.quarantine_reason) == ("", "Xid 79")
+    assert why_unavailable(broken, now)["code"] == "GPU_QUARANTINED"  # type: ignore[index]
+    GPU.objects.update(quarantine_reason="")  # an admin has looked at it
+    inventory.update(host(gpu(0), gpu(1, xid=79, xid_at=AT), at=AT + 1))
+    assert GPU.objects.get(index=1).quarantine_reason == ""
+    inventory.update(host(gpu(0), gpu(1, xid=79, xid_at=AT + 2), at=AT + 2))
+    assert GPU.objects.get(index=1).quarantine_reason == "Xid 79"
+
+
+@pytest.mark.django_db
 def test_a_gpu_moved_to_another_host_moves_in_the_inventory() -> None:
     alpha, beta = Inventory("alpha"), Inventory("beta")
     alpha.update(host(gpu(0), gpu(1)))
