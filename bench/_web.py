@@ -1,12 +1,20 @@
-"""The web process under measurement: its CPU and memory, and the cookies of those who look at it."""
+"""The web process under measurement: its CPU and memory, and the browsers that look at it, in another process."""
 
+import contextlib
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 
+from bench._report import say
+
 GROUP = "gpus"  # of plain Channels
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def cpu_seconds_of(pid: int) -> float:
@@ -35,3 +43,36 @@ def cookies_of(users: list[Any], client: type) -> list[str]:
         tab.force_login(user)
         found.append(f"{settings.SESSION_COOKIE_NAME}={tab.cookies[settings.SESSION_COOKIE_NAME].value}")
     return found
+
+
+# --- the process that plays the browsers: a line of JSON each way at a time ---
+
+
+@contextlib.contextmanager
+def helpers(module: str) -> Iterator["subprocess.Popen[str]"]:
+    """That module, running; killed at the end."""
+    command = [sys.executable, "-m", module]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def tell(process: "subprocess.Popen[str]", message: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(message) + "\n")
+    process.stdin.flush()
+
+
+def hear(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    assert process.stdout is not None
+    found: dict[str, Any] = json.loads(process.stdout.readline())
+    return found
+
+
+def kept(bounds: dict[str, bool]) -> dict[str, bool]:
+    """Say of each bound whether it was kept."""
+    for name, is_kept in bounds.items():
+        say(f"{'kept' if is_kept else 'MISSED'}: {name}")
+    return bounds

@@ -4,14 +4,11 @@ The web process is on one core, the browsers on another, with Redis and who play
 `SOCKETS` and `SECONDS` shorten it.
 """
 
-import contextlib
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -21,7 +18,7 @@ from django.test import Client
 
 from bench._report import report, say
 from bench._rig import percentile
-from bench._web import GROUP, cookies_of, cpu_seconds_of, pin
+from bench._web import GROUP, ROOT, cookies_of, cpu_seconds_of, hear, helpers, kept, pin, tell
 from gpus import simulated
 from gpus.attribute import Rules, attribute
 from gpus.claims import Claim
@@ -37,7 +34,6 @@ SOCKETS, SECONDS = int(os.environ.get("SOCKETS", "1000")), int(os.environ.get("S
 TEAMS, USERS_A_TEAM, GPUS = 5, 4, 8
 BOUNDS = {"p99_ms": 150.0, "ratio": 0.25}
 Publish = Callable[[HostReading], None]
-ROOT = Path(__file__).resolve().parent.parent
 
 
 class Host:
@@ -63,34 +59,13 @@ class Host:
         return attribute(read, self.claims, Rules())
 
 
-@contextlib.contextmanager
-def browsers(port: int, path: str, cookies: list[str]) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-m", "bench._fanout_browsers"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            several = [cookies[number % len(cookies)] for number in range(SOCKETS)]
-            tell(process, {"port": port, "paths": [path] * SOCKETS, "cookies": several, "cpu": 1, "samples": SECONDS})
-            yield process
-        finally:
-            process.kill()
-
-
-def tell(process: "subprocess.Popen[str]", message: dict[str, Any]) -> None:
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(message) + "\n")
-    process.stdin.flush()
-
-
-def hear(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    assert process.stdout is not None
-    found: dict[str, Any] = json.loads(process.stdout.readline())
-    return found
-
-
 def measure(name: str, web: int, port: int, path: str, cookies: list[str], host: Host, publish: Publish) -> Any:
     """One minute of one way; `web` is the process that serves it."""
     pin(web, 0)
-    with browsers(port, path, cookies) as clients:
+    with helpers("bench._fanout_browsers") as clients:
+        several = [cookies[number % len(cookies)] for number in range(SOCKETS)]
+        asked = {"port": port, "paths": [path] * SOCKETS, "cookies": several, "cpu": 1, "samples": SECONDS}
+        tell(clients, asked)
         say(f"{name}: {hear(clients)['open']} sockets are open")
         time.sleep(2)
         tell(clients, {"since": time.time()})
@@ -172,13 +147,11 @@ def main() -> None:
         finally:
             stack.close()
     ratio = mine["server_us"] / theirs["server_us"]
-    bounds = {
+    bounds = kept({
         "all delivered": mine["delivered"] == mine["wanted"] and not mine["closed"],
         f"p99 under {BOUNDS['p99_ms']:.0f} ms": mine["p99_ms"] < BOUNDS["p99_ms"],
         f"CPU a delivery at most {BOUNDS['ratio']} of plain Channels": ratio <= BOUNDS["ratio"],
-    }
-    for name, kept in bounds.items():
-        say(f"{'kept' if kept else 'MISSED'}: {name}")
+    })  # fmt: skip
     report(
         "fanout", figure=mine["p99_ms"], reference=theirs["p99_ms"], ratio=ratio,
         unit="ms from reading to browser, p99; ratio: CPU of the web process a delivery",
