@@ -1,7 +1,7 @@
 """Every node with its GPUs as they are now: what is known for good, and the last readings."""
 
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -16,6 +16,7 @@ _UNKNOWN = (
     "memory_used_mib", "utilisation", "power_w", "power_limit_w", "temperature_c", "sm_clock_mhz", "mem_clock_mhz",
     "throttle", "ecc_errors", "xid", "xid_at",
 )  # fmt: skip
+_FORGOTTEN = timedelta(days=1)
 _NOBODY: dict[str, Any] = {"job": None, "owner": None, "job_name": None, "holders": []}
 
 
@@ -61,6 +62,13 @@ def _held(found: list[Holder], named: frozenset[int]) -> dict[str, Any]:
     """All holders, and the first of them by itself."""
     told = [asdict(holder if holder.job in named else replace(holder, job_name=None)) for holder in found]
     return {**told[0], "holders": told}
+
+
+def silent_hosts() -> list[str]:
+    """Hosts that were heard of within a day, are open, and have been silent for too long: pages show old values."""
+    now = timezone.now()
+    told = {"last_seen__lt": now - timedelta(seconds=settings.NODE_SILENT_AFTER), "last_seen__gt": now - _FORGOTTEN}
+    return list(Node.objects.filter(cordoned=False, **told).order_by("name").values_list("name", flat=True))
 
 
 def for_reader(reading: dict[str, Any], full: bool) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from django.utils.translation import pgettext
 
 def words() -> dict[str, str]:
     """Script key to sentence."""
-    return {**_times(), **_line(), **_log(), **_output(), **_charts(), **_gpus()}
+    return {**_times(), **_line(), **_log(), **_output(), **_charts(), **_gpus(), **_timeline()}
 
 
 def _times() -> dict[str, str]:
@@ -30,6 +30,12 @@ def _line() -> dict[str, str]:
         "signed out": _("signed out"),
         "signed out long": _("You are signed out. Log in again to go on."),
         "reconnecting long": _("The connection is lost. Reconnecting… what you see may be old."),
+        "asking long": _(
+            "There is no live connection, perhaps because a proxy lets no WebSockets through. "
+            "This page asks again every few seconds."
+        ),
+        "no news long": _("The server hears no live news for now. This page asks again every few seconds."),
+        "silent hosts": _("Not heard of for a while: {hosts}. What is shown of it may be old."),
         "copied": _("Copied"),
         "could not copy": _("Could not copy"),
     }
@@ -113,4 +119,16 @@ def _gpus() -> dict[str, str]:
         "why GPU_UNHEALTHY": _("not healthy"),
         "why GPU_UNSAMPLED": _("no fresh reading"),
         "why GPU_BUSY_OUTSIDE": _("outsider"),
+    }
+
+
+def _timeline() -> dict[str, str]:
+    return {
+        "expected": _("expected to start"),
+        "kept": _("its host is kept for it"),
+        "held": _("{percent} % of its GPUs held"),
+        "from": _("from"),
+        "to": _("to"),
+        "limit": _("its limit"),
+        "likely": _("likely end"),
     }

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from django.conf import settings
 from django.contrib.auth import HASH_SESSION_KEY, get_user_model
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
+from django.db import DatabaseError
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 SIGNED_OUT = 4401  # log-out, deactivation, password changed elsewhere: no use in trying again
 GONE = 4404  # the object is gone or no longer this user's to see
 _USERS = "user:*"
+_HOSTS_EVERY = 2.0  # seconds between two looks for silent hosts
 
 
 class Keeper:
@@ -36,6 +38,9 @@ class Keeper:
         self._sockets: set[LiveSocket] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._opened = itertools.count()
+        self._hosts_due = 0.0
+        self.find_silent: Callable[[], list[str]] = list  # may block
+        self.silent: list[str] = []  # hosts that were not heard of: every page is told
         self._feed = Feed()
 
     def add(self, socket: "LiveSocket") -> None:
@@ -61,7 +66,21 @@ class Keeper:
                 socket.ping_due = now + settings.SOCKET_PING
                 socket.ping_now()
             await self._check([socket for socket in self._sockets if socket.check_due <= now])
+            if now >= self._hosts_due:
+                self._hosts_due = now + _HOSTS_EVERY
+                await self._look_for_silent_hosts()
             await asyncio.sleep(min(1.0, settings.SOCKET_PING / 2, settings.SOCKET_RECHECK / 2))
+
+    async def _look_for_silent_hosts(self) -> None:
+        try:
+            silent = await in_thread(self.find_silent)
+        except DatabaseError as error:
+            log.info("hosts can't be looked at for now: %s", error)
+            return
+        if silent != self.silent:
+            self.silent = silent
+            for socket in self._sockets:
+                socket.ping_now()
 
     async def _hear(self) -> None:
         """Check a user's sockets when something is told of the user, and all when it may have been missed."""

@@ -6,7 +6,11 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.urls import path, re_path
 
 from gpus.consumers import GpusSocket
+from gpus.now import silent_hosts
 from jobs.consumers import ChangesSocket, JobSocket
+from portal.keeper import keeper
+
+keeper.find_silent = silent_hosts
 
 
 class NoSuchSocket(AsyncWebsocketConsumer):

@@ -263,7 +263,7 @@ class LiveSocket(AsyncWebsocketConsumer):
 
     async def _pump(self) -> None:
         self.tune()
-        if hub.lost:
+        if hub.lost or keeper.silent:
             await self._ping()
         self.asked_at = asyncio.get_running_loop().time() - OPENED
         await self.look()
@@ -287,8 +287,8 @@ class LiveSocket(AsyncWebsocketConsumer):
             await self.on_news(news)
 
     async def _ping(self) -> None:
-        """The server's time, and whether it hears news at all."""
-        await self.say({"ping": time.time(), "live": not hub.lost})
+        """The server's time, whether it hears news at all, and of which hosts nothing was heard for a while."""
+        await self.say({"ping": time.time(), "live": not hub.lost, "silent": keeper.silent})
 
     def _put(self, topic: str, at: float | None = None) -> None:
         self.feed.put({topic: _NOTHING}, asyncio.get_running_loop().time() if at is None else at)

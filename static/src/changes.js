@@ -22,7 +22,7 @@ export function startChanges() {
   if (document.body.dataset.socket !== "changes") return;
   const socket = new Socket("/ws/changes/", {
     check: "/gpus/now.json",
-    open: () => { heard(); changed(); },
+    open: () => changed(),
     text: (message) => {
       if (message.ping) { setServerTime(message.ping); pinged(message); }
       heard();

@@ -256,7 +256,7 @@ document.querySelectorAll("[data-view]").forEach((button) => button.addEventList
 table.querySelectorAll("[data-sort] button").forEach((button) => button.addEventListener("click", () => sort(button.closest("[data-sort]"))));
 const socket = new Socket("/ws/gpus/", {
   check: "/gpus/now.json",
-  open: () => { heard(); sparklines(); },
+  open: () => sparklines(),
   text: (message) => {
     if (message.ping) { setServerTime(message.ping); pinged(message); }
     heard();

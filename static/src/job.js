@@ -18,7 +18,7 @@ let fetching = false;
 
 const socket = new Socket(`/ws/jobs/${page.id}/`, {
   check: `${page.url}status.json`,
-  open: () => { heard(); log.resume(); },
+  open: () => log.resume(),
   text: (message) => {
     if (message.ping) { setServerTime(message.ping); pinged(message); }
     heard();

@@ -1,16 +1,23 @@
-// The dot in the top bar: live, stale (with its age) or offline; and the banner while offline.
+// The dot in the top bar: live, stale (with its age) or offline; and the banner while live is not live.
 import { duration } from "./times.js";
 import { word } from "./words.js";
 
 let state = "waiting"; // waiting | live | polling | offline | out
 let heardAt = Date.now();
 let downSince = 0;
+let pollingSince = 0;
 let deaf = false; // the server itself hears no news: what it says is true, but late
+let silent = []; // hosts that were not heard of for a while: what is shown of them may be old
+
+const PATIENCE = 1500; // milliseconds without a line before the banner says so
+const BLOCKED = 5000; // of asking in place of it
+const UNANSWERED = 20000; // of asking without an answer
 
 /** News of any kind has come, over the socket or by polling. */
 export function heard(by = "live") {
   heardAt = Date.now();
   downSince = 0;
+  pollingSince = by === "polling" ? pollingSince || Date.now() : 0;
   state = by;
   show();
 }
@@ -18,6 +25,12 @@ export function heard(by = "live") {
 /** What a ping says: whether the server hears news. */
 export function pinged({ live = true }) {
   deaf = !live;
+}
+
+/** Which hosts are silent, by name. */
+export function silentHosts(names) {
+  silent = names;
+  show();
 }
 
 /** Whether asking now and then is needed, since no news come by themselves. */
@@ -39,6 +52,7 @@ export function out() {
 
 function show() {
   const age = (Date.now() - heardAt) / 1000;
+  if (state === "polling" && age * 1000 > UNANSWERED) state = "offline";
   const stale = state === "polling" || (state === "live" && deaf) || ((state === "live" || state === "waiting") && age > 50);
   const look = state === "out" || state === "offline" ? "offline" : stale ? "stale" : state === "live" ? "live" : "waiting";
   const says = {
@@ -55,12 +69,29 @@ function show() {
   banner();
 }
 
+/** What is wrong with the line, as [look, icon, sentence]; null: nothing. */
+function trouble() {
+  const now = Date.now();
+  if (state === "out") return ["offline", "bi-box-arrow-right", word("signed out long")];
+  if (state === "offline" && now - downSince > PATIENCE) return ["offline", "bi-wifi-off", word("reconnecting long")];
+  if (state === "polling" && now - pollingSince > BLOCKED) return ["late", "bi-arrow-repeat", word("asking long")];
+  if (state === "live" && deaf) return ["late", "bi-arrow-repeat", word("no news long")];
+  if (silent.length) return ["late", "bi-hdd-network", word("silent hosts", { hosts: silent.join(", ") })];
+  return null;
+}
+
 function banner() {
   const element = document.getElementById("offline-banner");
   if (!element) return;
-  const away = state === "out" || (downSince && Date.now() - downSince > 1500 && state === "offline");
-  element.hidden = !away;
-  if (away) element.querySelector("span").textContent = word(state === "out" ? "signed out long" : "reconnecting long");
+  const found = trouble();
+  element.hidden = !found;
+  if (!found) element.dataset.said = "";
+  if (!found || element.dataset.said === found.join()) return;
+  const [look, icon, sentence] = found;
+  element.dataset.said = found.join();
+  element.classList.toggle("banner-offline", look === "offline");
+  element.querySelector("i").className = `bi ${icon}`;
+  element.querySelector("span").textContent = sentence;
 }
 
 export function startLiveDot() {

@@ -1,8 +1,11 @@
 // One WebSocket with back-off, kept for the page's life. What it is told, and whether it lives, goes to callbacks.
+import { pinged, silentHosts } from "./live.js";
+import { setServerTime } from "./times.js";
 
 const MIN_DELAY = 500;
 const MAX_DELAY = 15000;
 const SILENCE = 45000; // the server pings at least every 25 s; silence for longer means a dead line
+const ANSWER = 10000; // a handshake or a first message that takes longer is taken for a proxy that lets none through
 const ASKED_AGAIN = 1500;
 const FINAL = new Set([4401, 4404]); // signed out; no such object (any more)
 
@@ -14,6 +17,7 @@ export class Socket {
   #timer = null;
   #watch = null;
   #closed = false;
+  #answered = false; // by this socket, with a message
 
   /**
    * `on`: {open(socket), text(message), bytes(ArrayBuffer), down(), final(code)} and `check`, an address that
@@ -29,12 +33,17 @@ export class Socket {
     this.#connect();
   }
 
+  /** Whether messages come: some proxies take the handshake and let nothing through. */
   get isOpen() {
+    return this.#isConnected && this.#answered;
+  }
+
+  get #isConnected() {
     return this.#socket?.readyState === WebSocket.OPEN;
   }
 
   send(message) {
-    if (this.isOpen) this.#socket.send(JSON.stringify(message));
+    if (this.#isConnected) this.#socket.send(JSON.stringify(message));
   }
 
   close() {
@@ -48,12 +57,13 @@ export class Socket {
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
     const socket = new WebSocket(`${scheme}//${location.host}${this.#path}`);
     this.#socket = socket;
+    this.#answered = false;
+    this.#expect(ANSWER);
     socket.binaryType = "arraybuffer";
     let opened = false;
     socket.onopen = () => {
       opened = true;
-      this.#delay = MIN_DELAY;
-      this.#heard();
+      this.#expect(ANSWER);
       this.#on.open?.(this);
     };
     socket.onmessage = (event) => this.#message(event.data);
@@ -61,19 +71,37 @@ export class Socket {
   }
 
   #message(data) {
-    this.#heard();
+    this.#answered = true;
+    this.#delay = MIN_DELAY;
+    this.#expect(SILENCE);
     if (data instanceof ArrayBuffer) {
       this.#on.bytes?.(data);
       return;
     }
     const message = JSON.parse(data);
-    if ("ping" in message) this.send({ pong: 1 });
+    if ("ping" in message) {
+      this.send({ pong: 1 });
+      setServerTime(message.ping);
+      pinged(message);
+    }
+    if ("silent" in message) silentHosts(message.silent);
     this.#on.text?.(message);
   }
 
-  #heard() {
+  /** Within so many milliseconds something must come, or the line is taken for dead. */
+  #expect(within) {
     clearTimeout(this.#watch);
-    this.#watch = setTimeout(() => this.#socket?.close(), SILENCE);
+    const socket = this.#socket;
+    this.#watch = setTimeout(() => this.#giveUp(socket), within);
+  }
+
+  /** A browser waits long for the other side to agree that the line is closed: not so we. */
+  #giveUp(socket) {
+    const opened = socket.readyState !== WebSocket.CONNECTING;
+    socket.onopen = socket.onmessage = socket.onclose = null;
+    socket.close();
+    this.#socket = null;
+    this.#down(1006, opened);
   }
 
   async #down(code, opened) {
