@@ -65,6 +65,7 @@ class Wish(StrEnum):
     """What somebody wants of a live run. A stronger wish replaces a weaker one, never the reverse."""
 
     CANCEL = "CANCEL"
+    SHUT_DOWN = "SHUT_DOWN"
     TIME_LIMIT = "TIME_LIMIT"
     IDLE_RECLAIM = "IDLE_RECLAIM"
     REBIND = "REBIND"
@@ -72,7 +73,7 @@ class Wish(StrEnum):
 
 
 WISH_STRENGTH = {
-    Wish.CANCEL: 4, Wish.TIME_LIMIT: 3, Wish.IDLE_RECLAIM: 2, Wish.REBIND: 1, Wish.PREEMPT: 1,
+    Wish.CANCEL: 5, Wish.SHUT_DOWN: 4, Wish.TIME_LIMIT: 3, Wish.IDLE_RECLAIM: 2, Wish.REBIND: 1, Wish.PREEMPT: 1,
 }  # fmt: skip
 
 
@@ -92,6 +93,7 @@ class EndReason(StrEnum):
     TIME_LIMIT = "TIME_LIMIT"
     STOPPED_BY_USER = "STOPPED_BY_USER"
     STOPPED_BY_ADMIN = "STOPPED_BY_ADMIN"
+    SHUT_DOWN = "SHUT_DOWN"
     IDLE_RECLAIMED = "IDLE_RECLAIMED"
     IMAGE_NOT_FOUND = "IMAGE_NOT_FOUND"
     IMAGE_AUTH = "IMAGE_AUTH"
@@ -123,6 +125,7 @@ JOB_STATE_AFTER: dict[EndReason, JobState] = {
     EndReason.TIME_LIMIT: JobState.TIMED_OUT,
     EndReason.STOPPED_BY_USER: JobState.CANCELLED,
     EndReason.STOPPED_BY_ADMIN: JobState.CANCELLED,
+    EndReason.SHUT_DOWN: JobState.CANCELLED,
     EndReason.IDLE_RECLAIMED: JobState.CANCELLED,
     EndReason.IMAGE_NOT_FOUND: JobState.FAILED,
     EndReason.IMAGE_AUTH: JobState.FAILED,
@@ -153,6 +156,7 @@ OF_ITSELF = frozenset({
 JOB_STATE_WHEN_SPENT = JobState.FAILED
 
 REASON_OF_WISH = {
+    Wish.SHUT_DOWN: EndReason.SHUT_DOWN,
     Wish.TIME_LIMIT: EndReason.TIME_LIMIT,
     Wish.IDLE_RECLAIM: EndReason.IDLE_RECLAIMED,
     Wish.REBIND: EndReason.REBOUND,

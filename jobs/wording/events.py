@@ -60,6 +60,7 @@ def _wished(p: Params) -> str:
         return _("Asked to go on with %(gpus)s") % {"gpus": q.gpus(p["gpus"])}
     return {
         Wish.CANCEL: _("Asked to stop"),
+        Wish.SHUT_DOWN: _("Dockyard was shut down"),
         Wish.TIME_LIMIT: _("Its time limit is over"),
         Wish.IDLE_RECLAIM: _("Its GPUs have been idle for too long"),
         Wish.REBIND: _("Asked to move to other GPUs"),

@@ -94,6 +94,7 @@ def _stopping(p: Params) -> str:
         return _("Stopping: it makes room for job #%(job)s, and then goes on.") % {"job": winner}
     return {
         Wish.CANCEL: _("Stopping: cancelled."),
+        Wish.SHUT_DOWN: _("Stopping: Dockyard is shut down."),
         Wish.TIME_LIMIT: _("Stopping: its time limit is over."),
         Wish.IDLE_RECLAIM: _("Stopping: its GPUs were idle."),
         Wish.REBIND: _rebinding(run),

@@ -112,12 +112,23 @@ def has_gpus() -> bool:
 def sweep(host: str, installation: str, node: str) -> None:
     """Remove the containers and the network of this installation, with the firewall rules on its bridge."""
     drop_rules(bridge_name(installation, node))
-    label = json.dumps({"label": [f"dockyard.installation={installation}"]})
+    label = _label(installation)
     with contextlib.suppress(httpx.HTTPError, OSError), api(host) as client:
         for container in client.get("/containers/json", params={"all": "1", "filters": label}).json():
             client.delete(f"/containers/{container['Id']}", params={"force": "1", "v": "1"})
         for network in client.get("/networks", params={"filters": label}).json():
             client.delete(f"/networks/{network['Id']}")
+
+
+def runs_something(host: str, installation: str) -> bool:
+    """Whether a container of this installation runs."""
+    with contextlib.suppress(httpx.HTTPError, OSError), api(host) as client:
+        return bool(client.get("/containers/json", params={"filters": _label(installation)}).json())
+    return False
+
+
+def _label(installation: str) -> str:
+    return json.dumps({"label": [f"dockyard.installation={installation}"]})
 
 
 def remove_bridge(installation: str, node: str) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -69,6 +69,9 @@ class Product:
         """Stop everything that was started, in reverse order; of the engine's things only ours are touched."""
         self.children.stop_only("node", "scheduler", "web")
         if self.docker_host:
+            if self.env and engine.runs_something(self.docker_host, self.installation):
+                with suppress(Failed):
+                    self.manage("shutdown")  # jobs learn by whom they are stopped
             engine.sweep(self.docker_host, self.installation, NODE)
         self.children.stop()
         engine.remove_bridge(self.installation, NODE)
