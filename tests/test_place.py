@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bench import openb
 from jobs.policy import Gpu, Node, Waiting, place, plan
+from jobs.policy.alike import could_ever_fit
 from jobs.policy.demand import Demand
 from jobs.policy.fleet import Fleet
 from jobs.policy.ledger import Ledger, charge, least, slots_of, suits
@@ -57,7 +58,7 @@ def test_a_share_is_charged_for_the_slots_that_it_takes(milli: int, slots: int, 
 def test_a_share_goes_to_no_gpu_that_is_not_cut() -> None:
     fleet = Fleet([node(cards=cards("a", {}, {"slots": 4}))])
     assert [start(fleet, job(n, gpu_milli=500)) for n in (1, 2, 3)] == [("a", [1]), ("a", [1]), None]
-    assert not place.could_ever_fit(job(1, gpu_milli=10), Ledger(node(cards=cards("a", {}))))
+    assert not could_ever_fit(job(1, gpu_milli=10), Ledger(node(cards=cards("a", {}))))
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -18,7 +18,7 @@ class Afterwards:
         self._kept_for = {found.job.id for found in kept}
         self._bare = [(ledger, ledger.copy()) for ledger in hardware.kept]
         self._kept_with_room: dict[object, list[Ledger]] = {}
-        self._found: dict[object, bool] = {}
+        self._fits_now: dict[object, bool] = {}
 
     def alike(self, job: Waiting) -> object:
         """Jobs for which this is the same fit alike: one shape, done before the same reservations, and none kept."""
@@ -28,13 +28,19 @@ class Afterwards:
 
     def fits(self, job: Waiting) -> bool:
         """Whether the job could start now."""
-        key = self.alike(job)
-        if key not in self._found:
-            self._found[key] = self._hardware.might_fit(job) and self._fleet.fits_anywhere(job)
-        return self._found[key]
+        return self.fits_beside(job) or any(ledger.fits(job) for ledger in self.kept_with_room(job))
+
+    def fits_beside(self, job: Waiting) -> bool:
+        """Whether it could on one of the nodes that are kept for nobody; jobs of one shape fit alike there."""
+        found = self._fits_now.get(job.shape)
+        if found is None:
+            found = self._hardware.might_fit(job) and any(here.kept is None for here in self._fleet.fitting(job))
+            self._fits_now[job.shape] = found
+        return found
 
     def kept_with_room(self, job: Waiting) -> list[Ledger]:
         """The nodes that have room for the job, but keep it, perhaps for another."""
-        if job.shape not in self._kept_with_room:
-            self._kept_with_room[job.shape] = [ledger for ledger, bare in self._bare if bare.fits(job)]
-        return self._kept_with_room[job.shape]
+        found = self._kept_with_room.get(job.shape)
+        if found is None:
+            found = self._kept_with_room[job.shape] = [ledger for ledger, bare in self._bare if bare.fits(job)]
+        return found

@@ -9,6 +9,7 @@ the clock. When the job should start is in `Plan.expected`, and who is ahead in 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from jobs.policy.account import Account
 from jobs.policy.afterwards import Afterwards
@@ -53,7 +54,7 @@ class Explain:
 
     def __init__(
         self, snapshot: Snapshot, account: Account, gates: Gates, hardware: Hardware,
-        *, freed: Mapping[int, tuple[str, int]], protected: Callable[[Waiting], Running | None],
+        *, freed: Mapping[int, tuple[str, int]], protected: "Protected | None",
         in_the_way: Callable[[Waiting], tuple[Reason, ...]],
     ) -> None:  # fmt: skip
         self._snapshot, self._gates = snapshot, gates
@@ -62,7 +63,8 @@ class Explain:
         self._hardware = hardware
         self._afterwards = Afterwards(account.fleet, hardware)
         self._helps = Helps(self._afterwards, gates, hardware)
-        self._room: dict[object, tuple[Reason, ...]] = {}
+        self._room: dict[object, _Said] = {}
+        self._kept_from: dict[object, tuple[Reason, ...]] = {}
 
     def of(self, job: Waiting) -> tuple[Reason, ...]:
         """Never empty."""
@@ -71,22 +73,32 @@ class Explain:
             return ({"code": "MAKING_WAY", "node": node, "count": count},)
         gates = self._gates.again(job)
         allowed, closed = (job, []) if gates else self._gates.narrowed(job)
-        room = () if gates and self._afterwards.fits(job) else self._hardware_says(allowed)
-        helps = () if self._gates.shut(job) else self._helps.of(job, gates)
-        if any(reason["code"] in NEVER for reason in room):
-            return (*(tuple(closed) or (*room, *gates)), *helps)
-        late = () if gates else self._until_later(allowed)
+        room, is_never = _NOTHING if gates and self._afterwards.fits(job) else self._hardware_says(allowed)
+        helps = () if gates and self._gates.shut(job) else self._helps.of(job, gates)
+        if is_never:
+            return (*(closed or (*room, *gates)), *helps)
+        late = () if gates or self._protected is None else self._until_later(allowed, self._protected)
         kept = (*self._in_the_way(allowed), *self._kept(allowed))
-        causes = (*gates, *closed, *room, *kept, *late) or ({"code": "BUSY_TOGETHER"},)
-        return (*causes, *helps)
+        return (*gates, *closed, *room, *kept, *late, *helps) or ({"code": "BUSY_TOGETHER"},)
 
-    def _hardware_says(self, job: Waiting) -> tuple[Reason, ...]:
-        if job.shape not in self._room:
-            self._room[job.shape] = tuple(_no_room(job, self._hardware))
-        return self._room[job.shape]
+    def _hardware_says(self, job: Waiting) -> "_Said":
+        found = self._room.get(job.shape)
+        if found is None:
+            reasons = tuple(_no_room(job, self._hardware))
+            is_never = any(reason["code"] in NEVER for reason in reasons)
+            found = self._room[job.shape] = _Said(reasons, is_never)
+        return found
 
-    def _kept(self, job: Waiting) -> Iterator[Reason]:
+    def _kept(self, job: Waiting) -> tuple[Reason, ...]:
         """The nodes that have room for the job, but keep it for another."""
+        if not self._afterwards.kept_with_room(job):
+            return ()
+        key = self._afterwards.alike(job)
+        if key not in self._kept_from:
+            self._kept_from[key] = tuple(self._keeping_from(job))
+        return self._kept_from[key]
+
+    def _keeping_from(self, job: Waiting) -> Iterator[Reason]:
         for ledger in self._afterwards.kept_with_room(job):
             kept = ledger.kept
             if kept is None or kept.job.id == job.id or ledger.fits(job):
@@ -98,12 +110,26 @@ class Explain:
                 reason["at"] = _minute(self._snapshot.now + timedelta(seconds=kept.seconds))
             yield reason
 
-    def _until_later(self, job: Waiting) -> Iterator[Reason]:
+    def _until_later(self, job: Waiting, protected: "Protected") -> tuple[Reason, ...]:
         """The run that may be stopped for the job, but not yet."""
-        run = self._protected(job)
-        if run is not None:
-            until = run.since + timedelta(seconds=self._snapshot.rules.protected_for)
-            yield {"code": "PROTECTED", "job": run.job, "until": _minute(until)}
+        run = protected(job)
+        if run is None:
+            return ()
+        until = run.since + timedelta(seconds=self._snapshot.rules.protected_for)
+        return ({"code": "PROTECTED", "job": run.job, "until": _minute(until)},)
+
+
+Protected = Callable[[Waiting], Running | None]
+
+
+class _Said(NamedTuple):
+    """What hardware says to one shape of job, and whether that is for ever."""
+
+    reasons: tuple[Reason, ...]
+    is_never: bool
+
+
+_NOTHING = _Said((), is_never=False)
 
 
 def _minute(at: datetime) -> str:

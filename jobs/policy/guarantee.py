@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from jobs.policy.view import Snapshot, Waiting
-from jobs.quotas import WHOLE, least_milli
+from jobs.quotas import WHOLE, Usage, least_milli
 
 
 class Held(Protocol):
@@ -45,7 +45,10 @@ class Guarantees:
     def of(self, team: int) -> int:
         return self._milli.get(team, 0)
 
-    def entitled(self, job: Waiting, held_milli: int) -> bool:
-        """Whether the job's team, holding so much, stays within its guaranteed GPUs when the job starts."""
+    def entitled(self, job: Waiting, usage: Usage | None) -> bool:
+        """Whether the job's team, with this usage, stays within its guaranteed GPUs when the job starts."""
+        guaranteed = self._milli.get(job.team)
+        if guaranteed is None:
+            return False
         asked = least_milli(job)
-        return asked > 0 and held_milli + asked <= self.of(job.team)
+        return asked > 0 and (0 if usage is None else usage.gpu_milli) + asked <= guaranteed

@@ -6,11 +6,11 @@ A snapshot of the ledgers at the time it is made: to be made anew after any of t
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from jobs.policy.ledger import Ledger, least, shares, suits
+from jobs.policy.ledger import Ledger, is_asked_for, least, shares
 from jobs.policy.view import WHOLE, Gpu, Node, Reason, Waiting
 
 GpuKind = tuple[str, int | None, str, int]  # model, memory in MiB, MIG profile, slots
@@ -51,6 +51,7 @@ class NodeKind:
             if gpu.unavailable is not None and offered(gpu)
         ]  # fmt: skip
         self._ranked: dict[tuple[frozenset[GpuKind], bool], _Ranked] = {}
+        self._suiting: dict[frozenset[GpuKind], frozenset[GpuKind]] = {}
         self._on_paper: dict[frozenset[GpuKind], int] = {}
 
     def on_paper(self, suiting: frozenset[GpuKind]) -> int:
@@ -80,18 +81,28 @@ class NodeKind:
         return self._rank(job, suiting).most(job.gpu_milli if shares(job) else least(job))
 
     def _rank(self, job: Waiting, suiting: frozenset[GpuKind]) -> "_Ranked":
-        key = suiting if job.gpus else frozenset(), shares(job)
-        if key not in self._ranked:
-            self._ranked[key] = _Ranked(self.open, *key)
-        return self._ranked[key]
+        here = self._here(suiting) if job.gpus else frozenset()
+        key = here, shares(job)
+        found = self._ranked.get(key)
+        if found is None:
+            parts = [_parts(ledger, here, all_suit=len(here) == len(self.counts)) for ledger in self.open]
+            found = self._ranked[key] = _Ranked(self.open, parts, shares(job))
+        return found
+
+    def _here(self, suiting: frozenset[GpuKind]) -> frozenset[GpuKind]:
+        """Those of the kinds that the nodes have."""
+        found = self._suiting.get(suiting)
+        if found is None:
+            found = self._suiting[suiting] = suiting.intersection(self.counts)
+        return found
 
 
 class _Ranked:
     """Nodes by the size of what each has free: its largest part of a GPU in thousandths, or its count of whole ones."""
 
-    def __init__(self, ledgers: Sequence[Ledger], suiting: frozenset[GpuKind], shared: bool) -> None:
+    def __init__(self, ledgers: Sequence[Ledger], parts: Sequence[Sequence[int]], shared: bool) -> None:
+        """`parts`: see `_parts`, of each ledger."""
         self._ledgers = ledgers
-        parts = [_parts(ledger, suiting) for ledger in ledgers]
         self._pieces = sorted(part for here in parts for part in here)
         sizes = [max(here, default=0) if shared else here.count(WHOLE) for here in parts]
         places = sorted(range(len(ledgers)), key=lambda place: -sizes[place])
@@ -121,11 +132,13 @@ class _Ranked:
         return bisect_right(self._sizes, -size)
 
 
-def _parts(ledger: Ledger, suiting: frozenset[GpuKind]) -> list[int]:
+def _parts(ledger: Ledger, suiting: frozenset[GpuKind], *, all_suit: bool) -> list[int]:
     """What is left of each suiting GPU, in thousandths, of those of which something is."""
+    if not suiting:
+        return []
     return [
         free * WHOLE // gpu.slots for gpu, free in zip(ledger.node.gpus, ledger.free, strict=True)
-        if free and kind_of(gpu) in suiting
+        if free and (all_suit or kind_of(gpu) in suiting)
     ]  # fmt: skip
 
 
@@ -137,6 +150,7 @@ class Hardware:
         self.kinds = list(_by_kind(ledgers))
         self.kept = [ledger for ledger in ledgers if ledger.kept is not None]
         self._suiting: dict[object, frozenset[GpuKind]] = {}
+        self._alike: dict[frozenset[GpuKind], frozenset[GpuKind]] = {}  # one object for all that are equal
         self._able: dict[object, list[NodeKind]] = {}
         self._some_open: dict[object, bool] = {}
 
@@ -144,10 +158,11 @@ class Hardware:
         """The kinds of GPU that would do."""
         share = (job.gpu_milli, job.most_milli) if shares(job) else ()
         ask = job.gpu_model, job.gpu_memory_mib, job.gpu_profile, share
-        if ask not in self._suiting:
-            anywhere = replace(job, avoid=frozenset())
-            self._suiting[ask] = frozenset(kind for kind, gpu in self.samples.items() if suits(gpu, anywhere))
-        return self._suiting[ask]
+        found = self._suiting.get(ask)
+        if found is None:
+            found = frozenset(kind for kind, gpu in self.samples.items() if is_asked_for(gpu, job))
+            found = self._suiting[ask] = self._alike.setdefault(found, found)
+        return found
 
     def able(self, job: Waiting) -> list[NodeKind]:
         """The kinds of node that would do if they were open, empty and healthy."""

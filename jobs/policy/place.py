@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from jobs.policy.fleet import Fleet, Group, Score
-from jobs.policy.ledger import Ledger, is_cut, least, shares, suits
+from jobs.policy.ledger import Ledger, is_cut, shares
 from jobs.policy.neighbours import NEAR, torn
 from jobs.policy.rooms import Lot, Room, room_of
 from jobs.policy.view import Gpu, Waiting
@@ -72,9 +72,12 @@ def _left_of_several(job: Waiting, ledger: Ledger) -> tuple[Room, Score]:
     return room_of(trial), (job.gpus - len(gpus), sum(_is_waste(job, gpu) for gpu in gpus), torn(gpus), most)
 
 
-def choose_to_keep(job: Waiting, ledgers: Iterable[Ledger]) -> Ledger | None:
-    """The node whose freed resources are kept for a job blocked for long: the one nearest to fitting it."""
-    candidates = [ledger for ledger in ledgers if ledger.kept is None and could_ever_fit(job, ledger)]
+def choose_to_keep(job: Waiting, able: Iterable[Ledger]) -> Ledger | None:
+    """The node whose freed resources are kept for a job blocked for long: the one nearest to fitting it.
+
+    `able` are those that it would fit on were nothing running there.
+    """
+    candidates = [ledger for ledger in able if ledger.kept is None]
     return max(candidates, key=lambda ledger: _nearness(job, ledger), default=None)
 
 
@@ -85,13 +88,3 @@ def _nearness(job: Waiting, ledger: Ledger) -> tuple[int, int, int, str]:
         min(ledger.memory_mib, job.memory_mib),
         ledger.node.name,
     )
-
-
-def could_ever_fit(job: Waiting, ledger: Ledger) -> bool:
-    """Whether the job would fit on the node as it is, were nothing running there."""
-    node = ledger.node
-    if node.closed is not None or job.millicpus > node.millicpus or job.memory_mib > node.memory_mib:
-        return False
-    if len(node.gpus) < least(job) or not job.labels <= node.labels:
-        return False
-    return sum(1 for gpu in node.gpus if gpu.unavailable is None and suits(gpu, job)) >= least(job)

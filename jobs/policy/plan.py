@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cache, cached_property
 
 from jobs.policy import estimate, place, reserve
 from jobs.policy.account import Account
+from jobs.policy.alike import Alike
 from jobs.policy.explain import Explain
 from jobs.policy.gates import Gates
 from jobs.policy.guarantee import Guarantees
@@ -53,14 +54,18 @@ def make_plan(snapshot: Snapshot, *, explain: bool = True, expect: Collection[in
     is estimated; None: all that wait.
     """
     with _collector_at_rest():
-        now = _Pass(snapshot)
-        now.keep_places()
-        for job in now.turns:
-            _settled = now.start(job) or now.hold_way(job) or now.make_way(job) or now.reserve(job)
-        now.defragment()
-        reasons = now.explain() if explain else {job.id: _UNEXPLAINED for job in now.left}
-        expected = now.estimate(reasons, expect) if expect is None or expect else {}
-        return now.plan(reasons, expected)
+        return _planned(snapshot, explain, expect)
+
+
+def _planned(snapshot: Snapshot, explain: bool, expect: Collection[int] | None) -> Plan:
+    now = _Pass(snapshot)
+    now.keep_places()
+    for job in now.turns:
+        _settled = now.start(job) or now.hold_way(job) or now.make_way(job) or now.reserve(job)
+    now.defragment()
+    reasons = now.explain() if explain else {job.id: _UNEXPLAINED for job in now.left}
+    expected = now.estimate(reasons, expect) if expect is None or expect else {}
+    return now.plan(reasons, expected)
 
 
 _UNEXPLAINED: tuple[Reason, ...] = ({"code": "BUSY_TOGETHER"},)
@@ -68,7 +73,10 @@ _UNEXPLAINED: tuple[Reason, ...] = ({"code": "BUSY_TOGETHER"},)
 
 @contextmanager
 def _collector_at_rest() -> Iterator[None]:
-    """A long pass makes very many objects and hardly a cycle: looking for cycles would take a fifth of its time."""
+    """A long pass makes very many objects and no cycle: looking for cycles would take a fifth of its time.
+
+    What it made is gone by the end, but for the plan; were there a cycle, all of it would have to be looked at then.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -90,7 +98,7 @@ class _Pass:
         self.ends = reserve.Ends(snapshot.running, snapshot.now)
         self.freed = _freed(snapshot)
         self.places = Places(self.account)
-        self.turns = Turns(snapshot, self._is_entitled)
+        self.turns = Turns(snapshot, self.account.teams, self.guarantees)
         self.order: list[int] = []
         self.left: list[Waiting] = []
         self.placements: list[Placement] = []
@@ -184,8 +192,7 @@ class _Pass:
             self.ends.add(_as_running(job, asked, way.ledger, gpus, self.snapshot))
 
     def _is_entitled(self, job: Waiting) -> bool:
-        team = self.account.teams.get(job.team)
-        return self.guarantees.entitled(job, 0 if team is None else team.gpu_milli)
+        return self.guarantees.entitled(job, self.account.teams.get(job.team))
 
     def _protected(self, job: Waiting) -> Running | None:
         """The run that would be stopped for the job if it were not protected still."""
@@ -201,8 +208,9 @@ class _Pass:
         asked = self._least(job)
         if asked.shape in self._no_node:
             return False
-        dated = reserve.soonest(asked, self.account.nodes, self.ends)
-        ledger = dated[0] if dated else place.choose_to_keep(asked, self.account.nodes)
+        able = self.alike.able(asked)
+        dated = reserve.soonest(asked, able, self.ends)
+        ledger = dated[0] if dated else place.choose_to_keep(asked, able)
         if ledger is None:
             self._no_node.add(asked.shape)
             return False
@@ -236,6 +244,10 @@ class _Pass:
                 return
 
     @cached_property
+    def alike(self) -> Alike:
+        return Alike(self.account.nodes)
+
+    @cached_property
     def hardware(self) -> Hardware:
         """What is free once all is given away."""
         return Hardware(self.account.nodes)
@@ -244,8 +256,8 @@ class _Pass:
         """Why each job that is left waits, by what is free once all is given away."""
         freed = {pk: (way.ledger.node.name, len(way.victims)) for pk, way in self.ways.items()}
         explained = Explain(
-            self.snapshot, self.account, self.gates, self.hardware, freed=freed, protected=self._protected,
-            in_the_way=self.places.in_the_way,
+            self.snapshot, self.account, self.gates, self.hardware, freed=freed, in_the_way=self.places.in_the_way,
+            protected=self._protected if self.preempting.some_protected else None,
         )  # fmt: skip
         return {job.id: explained.of(job) for job in self.left}
 
@@ -259,7 +271,7 @@ class _Pass:
         code: str = reason["code"]
         if code == "QUOTA_MODEL":
             return not only_model(job, self.hardware)
-        return code.startswith(("HELD_", "QUOTA_", "BUDGET_", "PAUSED")) and code not in _FORESEEN
+        return _is_unforeseen(code)
 
     def plan(self, reasons: dict[int, tuple[Reason, ...]], expected: dict[int, Expected]) -> Plan:
         return Plan(
@@ -276,6 +288,11 @@ class _Pass:
             if kept is not None:
                 at = None if kept.seconds is None else self.snapshot.now + timedelta(seconds=kept.seconds)
                 yield Reservation(job=kept.job.id, node=ledger.node.name, at=at)
+
+
+@cache
+def _is_unforeseen(code: str) -> bool:
+    return code.startswith(("HELD_", "QUOTA_", "BUDGET_", "PAUSED")) and code not in _FORESEEN
 
 
 def _freed(snapshot: Snapshot) -> dict[int, list[Running]]:

@@ -81,7 +81,7 @@ class Preempting:
 
         None where no protected runs stand in its way. Asked at the end of a pass, of jobs that no way was found for.
         """
-        if not self._some_protected:
+        if not self.some_protected:
             return None
         whys = ((GUARANTEE, job.team),) if entitled else ()
         if self._rules.preempt_lower:
@@ -90,7 +90,8 @@ class Preempting:
         return min(found, key=_age, default=None)
 
     @cached_property
-    def _some_protected(self) -> bool:
+    def some_protected(self) -> bool:
+        """Whether any run is protected still."""
         return bool(self._youngest) and self._protected(self._youngest[0])
 
     def _oldest_way(self, job: Waiting, why: str, who: int) -> Running | None:

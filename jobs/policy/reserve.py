@@ -13,12 +13,11 @@ that the job starts once enough of the runs have ended.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from math import inf
 
-from jobs.policy import place
-from jobs.policy.ledger import Ledger, least, slots_of, suits
+from jobs.policy.ledger import Ledger, least, shares, slots_of, suits
 from jobs.policy.view import Running, Waiting
 
 End = tuple[float, Running]  # in so many seconds the run has ended; inf: it has no limit
@@ -32,6 +31,7 @@ class Ends:
         self._by_node: dict[str, list[Running]] = defaultdict(list)
         self._sorted: dict[str, list[End]] = {}
         self._slots: dict[str, dict[str, list[tuple[float, int]]]] = {}
+        self._gpus: dict[str, dict[object, list[float]]] = {}
         for run in runs:
             self._by_node[run.node].append(run)
 
@@ -48,6 +48,7 @@ class Ends:
     def _forget(self, node: str) -> None:
         self._sorted.pop(node, None)
         self._slots.pop(node, None)
+        self._gpus.pop(node, None)
 
     def of(self, node: str) -> list[End]:
         """First to end first."""
@@ -55,6 +56,21 @@ class Ends:
             ends = ((seconds_left(run, self._now), run) for run in self._by_node.get(node, ()))
             self._sorted[node] = sorted(ends, key=lambda end: (end[0], end[1].run, end[1].job))
         return self._sorted[node]
+
+    def gpus(self, ledger: Ledger, job: Waiting) -> list[float]:
+        """In how many seconds each GPU of the node that would do has room for the job, first to come first."""
+        known = self._gpus.setdefault(ledger.node.name, {})
+        share = (job.gpu_milli, job.most_milli) if shares(job) else ()
+        asked = (tuple(ledger.free), job.gpu_model, job.gpu_memory_mib, job.gpu_profile, job.avoid, share)
+        times = known.get(asked)
+        if times is None:
+            coming = self.slots(ledger.node.name)
+            times = known[asked] = sorted(
+                _gpu_ready(slots_of(job, gpu) - free, coming.get(gpu.uuid, ()))
+                for gpu, free in zip(ledger.node.gpus, ledger.free, strict=True)
+                if gpu.unavailable is None and suits(gpu, job)
+            )
+        return times
 
     def slots(self, node: str) -> dict[str, list[tuple[float, int]]]:
         """By GPU: in so many seconds so many slots come free, first to come first."""
@@ -73,30 +89,36 @@ def seconds_left(run: Running, now: datetime) -> float:
     return inf if run.ends_by is None else max((run.ends_by - now).total_seconds(), 0.0)
 
 
-def soonest(job: Waiting, ledgers: Iterable[Ledger], ends: Ends) -> tuple[Ledger, float] | None:
-    """The node that is ready for the job first, and in how many seconds; None when no node can be dated."""
+def soonest(job: Waiting, able: Iterable[Ledger], ends: Ends) -> tuple[Ledger, float] | None:
+    """The node that is ready for the job first, and in how many seconds; None when no node can be dated.
+
+    `able` are those that it would fit on were nothing running there.
+    """
     best: tuple[float, str] = (inf, "")
     found: Ledger | None = None
-    for ledger in ledgers:
-        if ledger.kept is not None or not place.could_ever_fit(job, ledger):
+    for ledger in able:
+        if ledger.kept is not None:
             continue
-        at = (ready(job, ledger, ends), ledger.node.name)
+        at = (ready(job, ledger, ends, before=best[0]), ledger.node.name)
         if at < best:
             best, found = at, ledger
     return None if found is None else (found, best[0])
 
 
-def ready(job: Waiting, ledger: Ledger, ends: Ends) -> float:
-    """In how many seconds the node has room for the job, were nothing else started there; inf: nobody can say."""
-    host = _host_ready(job, ledger, ends.of(ledger.node.name))
-    return host if host == inf else max(host, _gpus_ready(job, ledger, ends.slots(ledger.node.name)))
+def ready(job: Waiting, ledger: Ledger, ends: Ends, *, before: float = inf) -> float:
+    """In how many seconds the node has room for the job, were nothing else started there; inf: nobody can say.
+
+    Where that is after `before`, any time after it may be told.
+    """
+    host = _host_ready(job, ledger, ends)
+    return host if host == inf or host > before else max(host, _gpus_ready(job, ledger, ends))
 
 
-def _host_ready(job: Waiting, ledger: Ledger, ends: Sequence[End]) -> float:
+def _host_ready(job: Waiting, ledger: Ledger, ends: Ends) -> float:
     millicpus, memory_mib = job.millicpus - ledger.millicpus, job.memory_mib - ledger.memory_mib
     if millicpus <= 0 and memory_mib <= 0:
         return 0.0
-    for seconds, run in ends:
+    for seconds, run in ends.of(ledger.node.name):
         millicpus -= run.millicpus
         memory_mib -= run.memory_mib
         if millicpus <= 0 and memory_mib <= 0:
@@ -104,15 +126,11 @@ def _host_ready(job: Waiting, ledger: Ledger, ends: Sequence[End]) -> float:
     return inf
 
 
-def _gpus_ready(job: Waiting, ledger: Ledger, coming: Mapping[str, Sequence[tuple[float, int]]]) -> float:
+def _gpus_ready(job: Waiting, ledger: Ledger, ends: Ends) -> float:
     need = least(job)
     if not need:
         return 0.0
-    times = sorted(
-        _gpu_ready(slots_of(job, gpu) - free, coming.get(gpu.uuid, ()))
-        for gpu, free in zip(ledger.node.gpus, ledger.free, strict=True)
-        if gpu.unavailable is None and suits(gpu, job)
-    )
+    times = ends.gpus(ledger, job)
     return times[need - 1] if len(times) >= need else inf
 
 

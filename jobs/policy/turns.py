@@ -5,50 +5,55 @@ kept for them; then pinned ones; then those that stay within their team's guaran
 would only ever start by stopping what has just borrowed its GPUs; then all the rest. Within each the queue's order.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Mapping
 
 from jobs.policy.guarantee import Guarantees
 from jobs.policy.kinds import as_charged
 from jobs.policy.order import Queue, Standings
 from jobs.policy.view import Snapshot, Waiting
-
-Which = Callable[[Waiting], bool]
+from jobs.quotas import Usage
 
 
 def whole(snapshot: Snapshot) -> list[Waiting]:
     """All waiting jobs in the order that a pass looks at them, as far as nothing is given away meanwhile."""
     snapshot = as_charged(snapshot)
-    guarantees = Guarantees(snapshot)
-    held = {team: usage.gpu_milli for team, usage in snapshot.team_usage.items()}
-    return list(Turns(snapshot, lambda job: guarantees.entitled(job, held.get(job.team, 0))))
+    return list(Turns(snapshot, snapshot.team_usage, Guarantees(snapshot)))
 
 
 class Turns:
-    """All waiting jobs, each once, by what has been charged until then.
+    """All waiting jobs, each once, by what has been charged until then, and by what `teams` hold at that moment."""
 
-    `entitled` tells at that moment whether a job would leave its team within its guaranteed GPUs.
-    """
-
-    def __init__(self, snapshot: Snapshot, entitled: Which) -> None:
-        self._snapshot, self._entitled = snapshot, entitled
-        self._guarantees = Guarantees(snapshot)
+    def __init__(self, snapshot: Snapshot, teams: Mapping[int, Usage], guarantees: Guarantees) -> None:
+        self._snapshot, self._teams, self._guarantees = snapshot, teams, guarantees
         self._promised = {run.makes_way_for for run in snapshot.running}
         self._promised |= {job.yields_to for job in snapshot.waiting}
         self._promised |= {job.id for job in snapshot.waiting if job.moved}
         self._standings = Standings(snapshot)
 
     def __iter__(self) -> Iterator[Waiting]:
-        first, rest = _parted(self._snapshot.waiting, lambda job: job.id in self._promised)
-        yield from self._in_order(first)
-        first, rest = _parted(rest, lambda job: job.pinned)
-        yield from self._in_order(first)
-        first, rest = _parted(rest, lambda job: self._guarantees.of(job.team) > 0)
-        for job in self._in_order(first):
-            if self._entitled(job):
+        promised, pinned, guaranteed, rest = self._parted()
+        yield from self._in_order(promised)
+        yield from self._in_order(pinned)
+        for job in self._in_order(guaranteed):
+            if self._guarantees.entitled(job, self._teams.get(job.team)):
                 yield job
             else:
                 rest.append(job)
         yield from self._in_order(rest)
+
+    def _parted(self) -> tuple[list[Waiting], list[Waiting], list[Waiting], list[Waiting]]:
+        parts: tuple[list[Waiting], list[Waiting], list[Waiting], list[Waiting]] = [], [], [], []
+        promised, pinned, guaranteed, rest = parts
+        for job in self._snapshot.waiting:
+            if job.id in self._promised:
+                promised.append(job)
+            elif job.pinned:
+                pinned.append(job)
+            elif self._guarantees.of(job.team) > 0:
+                guaranteed.append(job)
+            else:
+                rest.append(job)
+        return parts
 
     def charge(self, job: Waiting, gpus: int) -> None:
         """The job starts with so many GPUs: its owner and team stand further back for the rest."""
@@ -56,11 +61,3 @@ class Turns:
 
     def _in_order(self, jobs: list[Waiting]) -> Queue:
         return Queue(self._snapshot, jobs, self._standings)
-
-
-def _parted(jobs: Iterable[Waiting], which: Which) -> tuple[list[Waiting], list[Waiting]]:
-    yes: list[Waiting] = []
-    no: list[Waiting] = []
-    for job in jobs:
-        (yes if which(job) else no).append(job)
-    return yes, no
