@@ -11,5 +11,4 @@ def job_changed(job_id: int) -> None:
 
 
 def _publish(job_id: int) -> None:
-    live.publish(live.job_topic(job_id), {"job": job_id})
-    live.publish(live.JOBS, {"job": job_id})
+    live.publish((live.job_topic(job_id), live.JOBS), {"job": job_id})

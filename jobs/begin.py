@@ -31,8 +31,10 @@ def become_running(run: Run, container: containers.Container) -> bool:
 
 def seconds_left(run: Run) -> float | None:
     """How long the run may take: its job's limit, or what a run that was moved left of it. None: no limit."""
+    if run.number == 1 or run.job.limit_seconds is None:
+        return run.job.limit_seconds
     moved = run.job.runs.filter(number=run.number - 1, end_reason=EndReason.REBOUND).first()
-    if moved is None or run.job.limit_seconds is None:
+    if moved is None:
         return run.job.limit_seconds
     if moved.deadline is None or moved.stopping_at is None:
         return seconds_left(moved)  # it was moved before it ran

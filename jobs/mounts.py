@@ -15,7 +15,9 @@ class Refused(Exception):
 def binds(job: Job) -> tuple[Bind, ...]:
     """The job's mounts as binds. Raises Refused for one that has gone bad since it was named."""
     mounts = list(job.mounts.all())
-    if mounts and job.owner.run_uid == 0:
+    if not mounts:
+        return ()
+    if job.owner.run_uid == 0:
         raise Refused("jobs that run as root may not use shared mounts")
     team = {mount.pk for mount in (Mount.objects.filter(teams=None) | Mount.objects.filter(teams=job.team))}
     for mount in mounts:

@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -86,10 +86,13 @@ def briefly() -> Iterator[redis.Redis]:
         raise
 
 
-def publish(topic: str, message: Message) -> None:
-    """Send news to whoever watches `topic`. Never raises: news may be lost, work may not."""
+def publish(topics: str | Sequence[str], message: Message) -> None:
+    """Send news to whoever watches the topic, or one of several. Never raises: news may be lost, work may not."""
+    told = json.dumps(message, separators=(",", ":"))
     try:
-        with briefly() as redis_now:
-            redis_now.publish(channel(topic), json.dumps(message, separators=(",", ":")))
+        with briefly() as client, client.pipeline(transaction=False) as pipe:
+            for topic in [topics] if isinstance(topics, str) else topics:
+                pipe.publish(channel(topic), told)
+            pipe.execute()
     except redis.RedisError as error:
-        log.warning("news on %s lost: %s", topic, error)
+        log.warning("news on %s lost: %s", topics, error)

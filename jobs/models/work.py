@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.db import models, transaction
 from django.utils import timezone
+from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 
 from gpus.models import GPU, Node
@@ -229,7 +230,7 @@ class Run(models.Model):
         """Deterministic, so that a late or repeated create is found and adopted, never doubled."""
         return f"dockyard-{settings.INSTALLATION}-{self.job_id}-{self.number}"
 
-    @property
+    @cached_property
     def gpu_uuids(self) -> list[str]:
         """The UUIDs this run was given, in PCI order of the node."""
         slots = AllocationSlot.objects.filter(allocation__run=self).select_related("gpu")
