@@ -31,6 +31,12 @@ def visible_parts(user: Any) -> list[QuerySet[Job]]:
     return [Job.objects.filter(owner=user), *(Job.objects.filter(team=team) for team in teams)]
 
 
+def sees(user: Any) -> Callable[[int, int], bool]:
+    """`visible_jobs` for those who have many rows in hand: whether the user may see an owner's job in a team."""
+    teams = set() if user.is_staff else set(Membership.objects.filter(user=user).values_list("team_id", flat=True))
+    return lambda owner, team: user.is_active and (user.is_staff or owner == user.pk or team in teams)
+
+
 def get_job(user: Any, pk: int) -> Job:
     """The job, for one who may see it; Http404 for strangers, as if it did not exist."""
     job = visible_jobs(user).select_related("owner", "team").filter(pk=pk).first()

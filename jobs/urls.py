@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-from jobs import queue_views, views, whatif_views
+from jobs import queue_views, timeline_views, views, whatif_views
 
 urlpatterns = [
     path("", views.dashboard, name="dashboard"),
@@ -12,6 +12,8 @@ urlpatterns = [
     path("jobs/<int:pk>/", include("jobs.job_urls")),
     path("queue/", queue_views.queue, name="queue"),
     path("fairshare/", queue_views.fair_share, name="fair_share"),
+    path("timeline/", timeline_views.page, name="timeline"),
+    path("timeline/data.json", timeline_views.data, name="timeline_data"),
     path("whatif/", whatif_views.what_if, name="what_if"),
     path("whatif/<int:pk>/", whatif_views.result, name="what_if_result"),
     path("estimates/", whatif_views.estimates_page, name="estimates"),

@@ -9,7 +9,7 @@ const out = path.join(here, "dist");
 const watch = process.argv.includes("--watch");
 
 const options = {
-  entryPoints: ["app.js", "theme.js", "job.js", "gpus.js"].map((name) => path.join(here, "src", name)),
+  entryPoints: ["app.js", "theme.js", "job.js", "gpus.js", "timeline.js"].map((name) => path.join(here, "src", name)),
   outdir: out,
   bundle: true,
   splitting: true,

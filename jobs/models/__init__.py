@@ -1,6 +1,6 @@
 """The tables, by what they are about: rules that admins set, the work itself, and what is kept about it."""
 
-from jobs.models.records import Estimate, LogSegment, RunMetrics, UsageDay, WhatIf
+from jobs.models.records import Estimate, HostDay, LogSegment, RunMetrics, UsageDay, WhatIf
 from jobs.models.rules import Cluster, Membership, Mount, Priority, Quota, RegistryLogin, Team
 from jobs.models.work import Allocation, AllocationSlot, CommandKind, Job, JobEvent, Run
 
@@ -10,6 +10,7 @@ __all__ = [
     "Cluster",
     "CommandKind",
     "Estimate",
+    "HostDay",
     "Job",
     "JobEvent",
     "LogSegment",

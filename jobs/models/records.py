@@ -5,6 +5,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from gpus.models import Node
 from jobs.models.rules import Team
 from jobs.models.work import Job, Run
 
@@ -106,12 +107,27 @@ class UsageDay(models.Model):
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="+")
     gpu_seconds = models.FloatField()
     charged_seconds = models.FloatField(null=True)  # as they counted in fair share then; None: as they are
-    charged_seconds = models.FloatField(null=True)  # as they counted in fair share then; None: as they are
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["day", "user", "team"], name="one_usage_per_day")]
         verbose_name = _("usage of a day")
         verbose_name_plural = _("usage of days")
+
+    def __str__(self) -> str:
+        return f"{self.gpu_seconds:.0f} GPU-seconds on {self.day}"
+
+
+class HostDay(models.Model):
+    """GPU-seconds that one host's GPUs were held on one closed day (UTC): a sum of allocations, as `UsageDay` is."""
+
+    day = models.DateField()
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
+    gpu_seconds = models.FloatField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["day", "node"], name="one_host_per_day")]
+        verbose_name = _("day of a host")
+        verbose_name_plural = _("days of hosts")
 
     def __str__(self) -> str:
         return f"{self.gpu_seconds:.0f} GPU-seconds on {self.day}"

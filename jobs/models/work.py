@@ -93,6 +93,11 @@ class Job(models.Model):
     wait_reasons = models.JSONField(default=list, blank=True)  # [{code, …numbers}], see jobs.policy.explain
     # first in line but for room; starts the T of keeping
     blocked_since = models.DateTimeField(_("first in line since"), null=True, blank=True)
+    # the host that is kept for it, and from when on at the latest; None: nobody can say
+    kept_node = models.ForeignKey(
+        Node, on_delete=models.SET_NULL, null=True, blank=True, editable=False, db_index=False, related_name="+"
+    )
+    kept_from = models.DateTimeField(null=True, blank=True, editable=False)
     # when it should start; None: nobody can say
     expected_earliest = models.DateTimeField(_("expected start, earliest"), null=True, blank=True)
     expected_latest = models.DateTimeField(_("expected start, latest"), null=True, blank=True)

@@ -1,7 +1,7 @@
 // Keyboard first: `/` search, `g` then a letter to go, `c` to submit, `j` and `k` through rows, `?` for help.
 import Modal from "bootstrap/js/dist/modal.js";
 
-const PLACES = { d: "/", j: "/jobs/", q: "/queue/", g: "/gpus/", h: "/history/" };
+const PLACES = { d: "/", j: "/jobs/", q: "/queue/", g: "/gpus/", h: "/history/", t: "/timeline/" };
 let waitsForPlace = 0;
 
 function typing(target) {
@@ -38,7 +38,7 @@ function search(event) {
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || typing(event.target)) return;
-  if (Date.now() - waitsForPlace < 1500) {
+  if (isGoing()) {
     waitsForPlace = 0;
     event.preventDefault();
     if (PLACES[event.key]) location.assign(PLACES[event.key]);
@@ -54,6 +54,11 @@ function onKey(event) {
     },
   };
   actions[event.key]?.();
+}
+
+/** Whether `g` was pressed, so that the next key says where to go. */
+export function isGoing() {
+  return Date.now() - waitsForPlace < 1500;
 }
 
 export function startKeys() {

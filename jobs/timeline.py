@@ -1,0 +1,239 @@
+"""What ran where, what runs until when, what comes next, and which hosts are closed: a window of time, as JSON.
+
+Short windows come as blocks, one a run; where these would be too many, as how much of each host was held. What is to
+come is the scheduler's own: limits, how long like jobs ran, the estimates that people are told, the hosts it keeps.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Any
+
+from auditlog.models import LogEntry
+from django.db.models import Q, QuerySet
+
+from gpus.models import GPU, Node
+from jobs import hostdays, likely, snapshot, wording
+from jobs.access import sees
+from jobs.gputime import DAY, midnight
+from jobs.looks import state_look
+from jobs.models import Allocation, AllocationSlot, HostDay, Job
+from jobs.policy.past import Like
+from jobs.quotas import WHOLE
+from jobs.states import JOB_STATE_AFTER, EndReason, JobState, RunState
+
+MOST_BLOCKS = 3000
+MOST_EXPECTED = 200
+MOST_CORDONS = 500
+BINS = 120
+SWEPT = timedelta(days=14)  # longer windows are drawn from closed days
+SHORTEST, LONGEST = timedelta(minutes=5), timedelta(days=800)
+_COLUMNS = (
+    "pk", "node_id", "run_id", "run__job_id", "run__job__name", "user_id", "team_id", "user__username", "gpus",
+    "created_at", "released_at", "run__state", "run__end_reason", "run__deadline",
+)  # fmt: skip
+
+
+def picture(user: Any, start: datetime, end: datetime, now: datetime) -> dict[str, Any]:
+    """The window [start, end) for this reader. Times in seconds since 1970.
+
+    `hosts`: their GPUs, why they are closed, since when they were. `blocks` (None: too many): `host` and `lanes`, the
+    places of its GPUs in that host (none: it has no GPU), `from`, `to` (None: it runs), and while it runs `until` (its
+    limit) and `likely` ([early, late]). `bins`: by host, the part of its GPUs that was or will be held, `step` seconds
+    apart. `expected`: what waits, from its earliest to its latest start. Others' jobs have no name.
+    """
+    hosts = list(Node.objects.prefetch_related("gpus").order_by("name"))
+    lanes = _lanes(hosts)
+    inside = _overlapping(start, end)
+    few = inside.values("pk")[: MOST_BLOCKS + 1].count() <= MOST_BLOCKS
+    return {
+        "now": now.timestamp(), "from": start.timestamp(), "to": end.timestamp(),
+        "hosts": [_host(host, lanes, now) for host in hosts],
+        "cordons": _cordons(hosts, start, end),
+        "blocks": _blocks(inside, lanes, user, now) if few else None,
+        **({} if few else _bins(hosts, start, end, now)),
+        "expected": _expected(user, start, end),
+        "looks": {state: {"label": (look := state_look(state)).label, "tone": look.tone} for state in JobState},
+    }  # fmt: skip
+
+
+def window_of(job: Job, now: datetime) -> tuple[datetime, datetime]:
+    """A window that shows the job, with some time around it: its last run, or when it should start."""
+    held = Allocation.objects.filter(run__job=job).order_by("-pk").first()
+    if held is not None:
+        start, end = held.created_at, held.released_at or now
+    else:
+        start, end = now, job.expected_latest or now
+    around = max((end - start) / 2, timedelta(minutes=30))
+    return start - around, end + around
+
+
+# --- hosts ---
+
+Lanes = dict[int, tuple[int, int]]  # GPU primary key → place of its host, place in it
+
+
+def _lanes(hosts: Iterable[Node]) -> Lanes:
+    return {gpu.pk: (at, lane) for at, host in enumerate(hosts) for lane, gpu in enumerate(_gpus(host))}
+
+
+def _gpus(host: Node) -> list[GPU]:
+    shown = (gpu for gpu in host.gpus.all() if gpu.health != GPU.Health.SPLIT)
+    return sorted(shown, key=lambda gpu: (gpu.index, gpu.pk))
+
+
+def _host(host: Node, lanes: Lanes, now: datetime) -> dict[str, Any]:
+    why = snapshot.why_closed(host, now)
+    return {
+        "name": host.name, "closed": wording.wait_reason(why) if why else "",
+        "gpus": [{"index": gpu.index, "model": gpu.model, "profile": gpu.profile} for gpu in _gpus(host)],
+    }  # fmt: skip
+
+
+def _cordons(hosts: list[Node], start: datetime, end: datetime) -> list[dict[str, Any]]:
+    """When hosts were closed by an administrator, by the audit log; one that is closed still has no `to`."""
+    log = LogEntry.objects.get_for_model(Node).filter(timestamp__lt=end, changes__has_key="cordoned")
+    rows = log.order_by("-timestamp").values_list("object_id", "timestamp", "changes")[:MOST_CORDONS]
+    by_host: dict[int, list[tuple[datetime, bool]]] = defaultdict(list)
+    for pk, at, changes in reversed(rows):
+        by_host[pk].append((at, changes["cordoned"][1] == "True"))
+    found = []
+    for place, host in enumerate(hosts):
+        spans = _spans(by_host[host.pk], host.cordoned)
+        found += [
+            {"host": place, "from": since and since.timestamp(), "to": until and until.timestamp(),
+             "why": host.cordon_reason if until is None else ""}
+            for since, until in spans if until is None or until > start
+        ]  # fmt: skip
+    return found
+
+
+def _spans(changes: list[tuple[datetime, bool]], closed: bool) -> list[tuple[datetime | None, datetime | None]]:
+    """From when to when; None: not known since when, or still."""
+    found: list[tuple[datetime | None, datetime | None]] = []
+    since: datetime | None = None
+    for at, closes in changes:
+        if closes:
+            since = since or at
+        elif since is not None:
+            found.append((since, at))
+            since = None
+    return [*found, (since, None)] if closed else found
+
+
+# --- blocks ---
+
+
+def _overlapping(start: datetime, end: datetime) -> QuerySet[Allocation]:
+    still = Q(released_at=None) | Q(released_at__gt=start)
+    return Allocation.objects.filter(still, created_at__lt=end).order_by()
+
+
+def _blocks(inside: QuerySet[Allocation], lanes: Lanes, user: Any, now: datetime) -> list[dict[str, Any]]:
+    rows = list(inside.values_list(*_COLUMNS))
+    slots = AllocationSlot.objects.filter(allocation__in=[row[0] for row in rows]).order_by()
+    gpus: dict[int, set[int]] = defaultdict(set)
+    for pk, gpu in slots.values_list("allocation_id", "gpu_id"):
+        gpus[pk].add(gpu)
+    ends = _likely_ends(rows, now)
+    may_see = sees(user)
+    places = {pk: at for at, pk in enumerate(Node.objects.order_by("name").values_list("pk", flat=True))}
+    return [_block(row, gpus[row[0]], lanes, places, user, may_see, ends) for row in rows]
+
+
+def _block(
+    row: tuple[Any, ...], gpus: Iterable[int], lanes: Lanes, places: Mapping[int, int], user: Any, may_see: Any,
+    ends: Mapping[int, list[float]],
+) -> dict[str, Any]:  # fmt: skip
+    _pk, node, run, job, name, owner, team, username, count, begun, released, state, reason, deadline = row
+    known = {
+        "job": job, "host": places[node], "lanes": sorted(lanes[gpu][1] for gpu in gpus if gpu in lanes),
+        "from": begun.timestamp(), "to": released and released.timestamp(), "owner": username,
+        "name": name if may_see(owner, team) else None, "mine": owner == user.pk, "gpus": count,
+        "state": _state(state, reason),
+    }  # fmt: skip
+    if released is None:
+        known |= {"until": deadline and deadline.timestamp(), "likely": ends.get(run)}
+    return known
+
+
+def _state(run_state: str, reason: str) -> str:
+    """How a run stands, or ended, as a job's state: QUEUED where its job went on to wait again."""
+    if run_state != RunState.ENDED:
+        return str(run_state)
+    return str(JOB_STATE_AFTER[EndReason(reason)]) if reason else str(JobState.LOST)
+
+
+def _likely_ends(rows: Iterable[tuple[Any, ...]], now: datetime) -> dict[int, list[float]]:
+    """Live run → from when to when it should end, as the scheduler expects it."""
+    if all(row[10] is not None for row in rows):
+        return {}
+    runs = snapshot.running(now, likely.past())
+    return {run.run: [at.timestamp() for at in run.likely] for run in runs if run.likely is not None}
+
+
+# --- what is to come ---
+
+
+def _expected(user: Any, start: datetime, end: datetime) -> list[dict[str, Any]]:
+    """What waits and has a date in the window, first to start first."""
+    waiting = Job.objects.filter(state=JobState.QUEUED).select_related("owner", "kept_node")
+    dated = waiting.filter(expected_earliest__lt=end, expected_latest__gte=start).order_by("expected_earliest", "pk")
+    kept = waiting.filter(kept_node__isnull=False, expected_latest=None)
+    may_see, past = sees(user), likely.past()
+    return [_expectation(job, may_see, past, user) for job in (*kept[:MOST_EXPECTED], *dated[:MOST_EXPECTED])]
+
+
+def _expectation(job: Job, may_see: Any, past: Any, user: Any) -> dict[str, Any]:
+    lasts = past.seconds(Like(job.owner_id, job.image, job.name, job.limit_seconds))
+    return {
+        "job": job.pk, "name": job.name if may_see(job.owner_id, job.team_id) else None, "owner": job.owner.username,
+        "mine": job.owner_id == user.pk, "gpus": job.gpus,
+        "from": job.expected_earliest and job.expected_earliest.timestamp(),
+        "to": job.expected_latest and job.expected_latest.timestamp(),
+        "lasts": lasts[1] if lasts else job.limit_seconds,
+        "kept": job.kept_node and job.kept_node.name, "kept_from": job.kept_from and job.kept_from.timestamp(),
+    }  # fmt: skip
+
+
+# --- bins ---
+
+
+def _bins(hosts: list[Node], start: datetime, end: datetime, now: datetime) -> dict[str, Any]:
+    """The part of each host's GPUs that was held, in steps. Live runs count to their limits, where they have one."""
+    rolled = hostdays.rolled_until() if end - start > SWEPT else None
+    swept = start if rolled is None else min(max(rolled, start), end)
+    step = (end - start) / BINS
+    sums: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    if swept > start:
+        step = max(round(step / DAY), 1) * DAY
+        rows = HostDay.objects.filter(day__gte=start.astimezone(UTC).date(), day__lt=swept.astimezone(UTC).date())
+        for node, day, seconds in rows.values_list("node_id", "day", "gpu_seconds").iterator():
+            sums[node][max((midnight(day) - start) // step, 0)] += seconds
+    for hold in chain(hostdays.held(swept, min(end, now)), _planned(now, end)):
+        _add(sums[hold.node], hold, start, step)
+    return {"step": step.total_seconds(), "bins": [_shares(sums[host.pk], len(_gpus(host)), step) for host in hosts]}
+
+
+def _planned(now: datetime, end: datetime) -> Iterator[hostdays.Hold]:
+    """What live runs hold from now on, as long as their limits let them."""
+    live = Allocation.objects.filter(released_at=None, gpu_milli__gt=0, run__deadline__gt=now)
+    for node, milli, deadline in live.values_list("node_id", "gpu_milli", "run__deadline"):
+        if deadline is not None and end > now:
+            yield hostdays.Hold(node, milli, now, min(deadline, end))
+
+
+def _add(sums: dict[int, float], hold: hostdays.Hold, start: datetime, step: timedelta) -> None:
+    at = hold.start
+    while at < hold.end:
+        number = int((at - start) // step)
+        until = min(start + (number + 1) * step, hold.end)
+        sums[number] += hold.milli / WHOLE * (until - at).total_seconds()
+        at = until
+
+
+def _shares(sums: Mapping[int, float], gpus: int, step: timedelta) -> dict[int, float]:
+    """By number of the step, 0 to 1."""
+    whole = gpus * step.total_seconds()
+    return {number: round(min(seconds / whole, 1.0), 3) for number, seconds in sorted(sums.items()) if whole}
