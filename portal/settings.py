@@ -176,7 +176,7 @@ try:
     LOG_LIMIT_BYTES: int = env.int("LOG_LIMIT_BYTES", 1 << 30)
     LOG_SEGMENT_BYTES: int = env.int("LOG_SEGMENT_BYTES", 1 << 20)
     LOG_DAYS = _count("LOG_DAYS", 0)  # logs of jobs that ended longer ago are deleted; 0: none ever
-    LOG_USER_BYTES = _count("LOG_USER_BYTES", 0)  # of a user's ended jobs; beyond it the oldest are deleted; 0: no limit
+    LOG_USER_BYTES = _count("LOG_USER_BYTES", 0)  # of a user's ended jobs, beyond which the oldest go; 0: no limit
     LOG_PACK_AFTER = _seconds("LOG_PACK_AFTER", 600)  # after a run's end its log is compressed
     LOG_PACK_PERIOD = _seconds("LOG_PACK_PERIOD", 30)  # between two looks for logs to compress
     GPU_HISTORY_DAYS = _count("GPU_HISTORY_DAYS", 400)  # of the minutes that charts are drawn from; 0: for ever
