@@ -1,0 +1,121 @@
+"""Charts, the receipt and the GPUs page in a real browser, on the running product with simulated GPUs."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from jobs.models import Run
+from jobs.request import JobRequest
+from jobs.submit import submit
+from tests import factories
+from tests.rigs.browser import flawless_tab, log_in
+from tests.rigs.engine import BUSYBOX
+from tests.rigs.stack import Stack
+
+BUSY = "i=0; while [ $i -lt 400 ]; do i=$((i+1)); : ; sleep 0.02; done"
+
+
+@pytest.fixture(scope="module")
+def hanna(stack: Stack) -> str:
+    def make() -> str:
+        return factories.make_user("hanna", teams=(factories.make_team("geology", gpus=4),)).username
+
+    return stack.orm(make)
+
+
+@pytest.fixture
+def tab(stack: Stack, browser: Browser, hanna: str) -> Iterator[Page]:
+    with flawless_tab(browser, viewport={"width": 1400, "height": 900}) as page:
+        page.goto(f"{stack.url}/accounts/login/")
+        log_in(page, hanna)
+        expect(page).to_have_url(f"{stack.url}/")
+        yield page
+
+
+def started(stack: Stack, script: str) -> int:
+    def make() -> int:
+        from portal.models import User
+
+        user = User.objects.get(username="hanna")
+        request = JobRequest(
+            image=BUSYBOX, script=script, name="charted", gpus=1, millicpus=1000, memory_mib=2048, shm_mib=16,
+            limit_seconds=3600, grace_seconds=1,
+        )  # fmt: skip
+        return submit(request, owner=user, team=user.teams.get(), submission=uuid.uuid4()).pk
+
+    return stack.orm(make)
+
+
+def test_charts_run_from_start_to_end_and_the_receipt_is_written(stack: Stack, tab: Page) -> None:
+    """dstackai/dstack#2618, rackslab/Slurm-web#288: charts of a finished run, and what it used of what it held."""
+    job = started(stack, BUSY)
+    tab.goto(f"{stack.url}/jobs/{job}/#charts")
+    expect(tab.locator('[data-figure="utilisation"] canvas')).to_be_visible(timeout=60_000)
+    expect(tab.locator('[data-figure="cpu"] canvas')).to_be_visible()
+    expect(tab.locator('[data-figure="cpu"] .chart-now')).not_to_be_empty()
+    expect(tab.locator(".receipt")).to_contain_text("at most", timeout=60_000)
+    expect(tab.locator(".receipt")).to_contain_text("busy on average")
+    tab.reload()  # its end has an event more, and the readings stay
+    expect(tab.locator('[data-figure="ram"] canvas')).to_be_visible()
+    events = tab.locator(".chart-event")
+    expect(events.first).to_contain_text("running")
+    expect(events.last).to_contain_text("Run ended: completed")
+    times = stack.orm(lambda: Run.objects.get(job=job))
+    assert times.started_at is not None
+    assert times.ended_at is not None
+    answer = tab.request.get(f"{stack.url}/jobs/{job}/charts.json").json()
+    at = answer["container"]["at"]
+    assert times.started_at.timestamp() <= at[0] <= at[-1] <= times.ended_at.timestamp()
+
+
+def test_a_time_on_the_charts_is_looked_up_in_the_log_and_closer(stack: Stack, tab: Page) -> None:
+    job = started(stack, "while :; do date; sleep 0.5; done")
+    tab.goto(f"{stack.url}/jobs/{job}/#charts")
+    figure = tab.locator('[data-figure="cpu"] .u-over')
+    expect(figure).to_be_visible(timeout=60_000)
+    expect(tab.locator('[data-figure="cpu"] .chart-now')).not_to_be_empty()
+    tab.evaluate("document.addEventListener('dockyard:time', (e) => (window.told ??= []).push(e.detail))")
+    figure.hover()
+    figure.click()
+    expect(tab.locator("#chart-at")).to_be_visible()
+    box = figure.bounding_box()
+    assert box is not None
+    with tab.expect_response(lambda answer: "charts.json?" in answer.url and "from=" in answer.url):
+        tab.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 40)
+        tab.mouse.down()
+        tab.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 40, steps=4)
+        tab.mouse.up()
+    tab.locator('[data-last=""]').click()
+    tab.locator("#chart-to-log").click()
+    expect(tab.locator("#tab-log")).to_have_class("nav-link active")
+    told = tab.evaluate("window.told")
+    assert [detail["source"] for detail in told if detail["go"]] == ["charts"]
+    assert any(not detail["go"] and detail["at"] for detail in told), "hovering is told too"
+    tab.request.post(f"{stack.url}/jobs/{job}/cancel/", headers={"X-CSRFToken": _token(tab), "Referer": stack.url})
+
+
+def test_gpus_are_tiles_and_a_table_and_are_found(stack: Stack, tab: Page) -> None:
+    """Whoever looks for a GPU among hundreds searches and sorts."""
+    tab.goto(f"{stack.url}/gpus/")
+    tiles = tab.locator("article.gpu")
+    expect(tiles.first).to_be_visible()
+    expect(tiles.first.locator('[data-bind="utilisation"]')).not_to_have_text("–")
+    count = tiles.count()
+    tab.locator("[data-view=table]").click()
+    rows = tab.locator("#gpu-table tbody tr")
+    expect(rows).to_have_count(count)
+    expect(rows.first.locator('[data-bind="temperature"]')).to_contain_text("°C")
+    tab.locator("[data-sort=utilisation] button").click()
+    expect(tab.locator("[data-sort=utilisation]")).to_have_attribute("aria-sort", "ascending")
+    tab.locator("#gpu-search").fill("nobody has this")
+    expect(rows.filter(visible=True)).to_have_count(0)
+    tab.locator("#gpu-search").fill("")
+    tab.reload()
+    expect(rows).to_have_count(count)  # the view is remembered
+
+
+def _token(tab: Page) -> str:
+    cookies = tab.context.cookies()
+    return next(cookie["value"] for cookie in cookies if "csrf" in cookie["name"].lower())
