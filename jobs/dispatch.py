@@ -246,6 +246,19 @@ def _write_reasons(picture: Snapshot, plan: Plan) -> None:
             )
             announce.job_changed(job.id)
         estimates.write(plan.expected, ranges, picture.waiting, picture.now)
+        _write_kept(plan)
+
+
+def _write_kept(plan: Plan) -> None:
+    """Which hosts are kept for which jobs, for people: the next pass finds that out anew."""
+    nodes = dict(NodeRow.objects.values_list("name", "pk")) if plan.reservations else {}
+    wanted = {kept.job: (nodes[kept.node], kept.at) for kept in plan.reservations}
+    rows = Job.objects.filter(state=JobState.QUEUED, kept_node__isnull=False).order_by()
+    told = {pk: (node, at) for pk, node, at in rows.values_list("pk", "kept_node_id", "kept_from")}
+    Job.objects.filter(pk__in=told.keys() - wanted.keys()).update(kept_node=None, kept_from=None)
+    for pk, (node, at) in wanted.items():
+        if told.get(pk) != (node, at):
+            Job.objects.filter(pk=pk, state=JobState.QUEUED).update(kept_node=node, kept_from=at)
 
 
 def resend_lost_starts(now: datetime) -> int:
