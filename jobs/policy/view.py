@@ -163,7 +163,6 @@ class Snapshot:
     team_shares: Mapping[int, Share] = field(default_factory=dict)
     member_shares: Mapping[tuple[int, int], Share] = field(default_factory=dict)  # by (team, user)
     rules: Rules = Rules()
-    recent: tuple[Waiting, ...] = ()  # jobs of the last days as they were submitted, oldest first: such may come again
     paused: Reason | None = None
 
 
