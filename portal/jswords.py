@@ -126,7 +126,7 @@ def _timeline() -> dict[str, str]:
     return {
         "expected": _("expected to start"),
         "kept": _("its host is kept for it"),
-        "held": _("{percent} % of its GPUs held"),
+        "held": _("GPUs held: {percent} %"),
         "from": _("from"),
         "to": _("to"),
         "limit": _("its limit"),
