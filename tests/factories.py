@@ -1,16 +1,17 @@
 """Rows for tests, each with plausible values for what the test does not care about, and the cast of the stories."""
 
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 
 from gpus.models import GPU, Node
 from jobs import quotas
 from jobs.models import Allocation, AllocationSlot, Job, Membership, Quota, Run, Team
-from jobs.states import JOB_STATE_OF_RUN, RunState
+from jobs.states import JOB_STATE_OF_RUN, EndReason, JobState, RunState
 from portal.models import User
 
 PASSWORD = "a good long password"
@@ -90,6 +91,23 @@ def make_run(
         AllocationSlot.objects.create(allocation=allocation, gpu=gpu)
     Job.objects.filter(pk=job.pk).update(state=JOB_STATE_OF_RUN[state], started_at=times.get("started_at"))
     job.refresh_from_db()
+    return run
+
+
+def make_ended_run(owner: User, began: datetime, *, exit_code: int = 0) -> Run:
+    """A run of an hour, without GPUs and with an empty log, of a job of its own; on the first node there is."""
+    ended = began + timedelta(hours=1)
+    end: dict[str, Any] = {
+        "end_reason": EndReason.EXIT_CODE if exit_code else EndReason.COMPLETED, "exit_code": exit_code,
+        "started_at": began, "ended_at": ended,
+    }  # fmt: skip
+    with transaction.atomic():
+        run = make_run(make_job(owner, gpus=0), Node.objects.order_by("pk")[0])
+        Allocation.objects.filter(run=run).update(released_at=ended)
+        Run.objects.filter(pk=run.pk).update(state=RunState.ENDED, **end)
+        state = JobState.FAILED if exit_code else JobState.SUCCEEDED
+        Job.objects.filter(pk=run.job_id).update(state=state, **end)
+    run.refresh_from_db()
     return run
 
 

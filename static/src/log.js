@@ -1,5 +1,6 @@
 // The log of a job: opens at its tail at once, follows live, and scrolls through all of it by byte ranges.
 import Tab from "bootstrap/js/dist/tab.js";
+import { isGoing } from "./keys.js";
 import { LogGoto } from "./loggoto.js";
 import { LogNotes } from "./lognotes.js";
 import { LogReader } from "./logreader.js";
@@ -290,7 +291,7 @@ export class LogView {
     for (const name of MARGINS) click(name, () => this.#toggle(name, (on) => this.#setMargin(name, on)));
     click("copy", () => this.#copy());
     this.part("copy").addEventListener("mousedown", (event) => event.preventDefault()); // what is selected stays so
-    document.addEventListener("keydown", (event) => this.#key(event, scroller));
+    document.addEventListener("keydown", (event) => this.#key(event, scroller), { capture: true }); // before the page's own
     document.getElementById("log").addEventListener("change", (event) => { if (event.target.id === "log-run") this.#chooseRun(Number(event.target.value)); });
   }
 
@@ -314,7 +315,7 @@ export class LogView {
   /** Keys of the log: with the log in hand, or nothing. Those that scroll are the browser's. */
   #key(event, scroller) {
     const inLog = event.target.closest?.("#log");
-    if (event.defaultPrevented || event.altKey || !document.getElementById("pane-log").classList.contains("active")) return;
+    if (event.defaultPrevented || event.altKey || isGoing() || !document.getElementById("pane-log").classList.contains("active")) return;
     if (!inLog && event.target !== document.body) return;
     if (inLog && event.key === "f" && (event.ctrlKey || event.metaKey)) return this.#obey(event, () => this.#search.focus());
     if (event.ctrlKey || event.metaKey) return undefined;

@@ -52,7 +52,7 @@ export class LogReader {
   }
 
   openEnd() {
-    return this.#open(Math.max(0, this.head.end - TAIL), this.head.end);
+    return this.#open(Math.max(0, this.head.end - TAIL), this.head.end, true);
   }
 
   /** Load what is around an offset; the index of the line it lies in, or null when something else was opened since. */
@@ -75,7 +75,7 @@ export class LogReader {
     return low;
   }
 
-  async #open(start, end) {
+  async #open(start, end, isLive = false) {
     const { run, generation } = this.head;
     const token = (this.#loading = {});
     this.#stream = null;
@@ -88,13 +88,13 @@ export class LogReader {
     this.screen.feed(piece.data.subarray(skip));
     this.#opened = { run, generation };
     this.on.opened(this.screen);
-    this.#attach();
+    this.#attach(isLive);
     return this.screen;
   }
 
-  /** Go on live when the end of the log is loaded. */
-  #attach() {
-    if (this.#stream || this.screen.end < this.head.end) return;
+  /** Go on live when the end of the log is loaded, or what came since it was asked for is all that lacks. */
+  #attach(isLive = false) {
+    if (this.#stream || (!isLive && this.screen.end < this.head.end)) return;
     const { run, generation } = this.head;
     this.#stream = new LogStream(run, generation, this.screen.end, (data) => this.#append(data));
     this.on.attach(this.position);
