@@ -179,9 +179,10 @@ def granted_gpus(run: Run | None) -> list[dict[str, Any]]:
     slots = AllocationSlot.objects.filter(allocation__run=run).select_related("gpu").order_by("gpu__index")
     gpus = {slot.gpu.uuid: slot.gpu for slot in slots}
     return [
-        {"uuid": gpu.uuid, "index": gpu.index, "model": gpu.model, "short": gpu.short_uuid, "node": run.node.name}
+        {"uuid": gpu.uuid, "index": gpu.index, "model": gpu.model, "profile": gpu.profile, "short": gpu.short_uuid,
+         "node": run.node.name}
         for gpu in gpus.values()
-    ]
+    ]  # fmt: skip
 
 
 def log_head(run: Run | None) -> dict[str, Any] | None:

@@ -124,6 +124,7 @@ export class Charts {
     this.#missing();
     this.#events();
     this.#buttons();
+    this.#read(this.#pinned);
   }
 
   #plot(figure) {
