@@ -128,11 +128,10 @@ def rules(cluster: Cluster, teams: Iterable[Team]) -> Rules:
 def waiting_jobs(past: Past, cluster: Cluster) -> list[Waiting]:
     """All jobs that wait, read by the columns that matter: there may be thousands, many times a minute."""
     rows = Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD]).order_by()
-    yields, allowed = _yields(), Allowed(cluster.image_patterns)
-    return [
-        _waiting(row, past, yields.get(row["pk"]), allowed=allowed(row["image"]))
-        for row in rows.values("pk", *_MORE, *_COLUMNS)
-    ]
+    found = list(rows.values("pk", *_MORE, *_COLUMNS))
+    made_way = any(row["end_reason"] in FOR_OTHERS for row in found)
+    yields, allowed = _yields() if made_way else {}, Allowed(cluster.image_patterns)
+    return [_waiting(row, past, yields.get(row["pk"]), allowed=allowed(row["image"])) for row in found]
 
 
 def waiting(job: Job, past: Past | None = None) -> Waiting:
@@ -166,6 +165,15 @@ def _yields() -> dict[int, int]:
     return {job: winner for job, (run, winner) in last.items() if newest[job] == run}
 
 
+# What of an allocation, its run and its job `_running` looks at.
+_HELD = (
+    "run_id", "user_id", "team_id", "node__name", "gpus", "gpu_milli", "millicpus", "memory_mib", "created_at",
+    "run__placed_at", "run__deadline", "run__wish", "run__makes_way_for_id", "run__job_id", "run__job__owner_id",
+    "run__job__image", "run__job__name", "run__job__priority", "run__job__limit_seconds", "run__job__preemptible",
+    "run__job__interactive", "run__job__movable",
+)  # fmt: skip
+
+
 def running(now: datetime, past: Past) -> tuple[Running, ...]:
     """Every live run with what it holds."""
     slots: dict[int, dict[str, int]] = defaultdict(dict)
@@ -174,48 +182,62 @@ def running(now: datetime, past: Past) -> tuple[Running, ...]:
     for (run, uuid, model), count in Counter(rows).items():
         slots[run][uuid] = count
         models.setdefault(run, model)
-    held = Allocation.objects.filter(released_at=None).select_related("run__job", "node").order_by("pk")
-    held = held.defer("run__job__script", "run__job__environment", "run__job__secrets_encrypted")  # may be long
     given = JobEvent.objects.filter(kind="EXTENDED", run=OuterRef("run")).order_by("-pk").values("params")
+    held = Allocation.objects.filter(released_at=None).order_by("pk")
+    found = list(held.values(*_HELD, more=Subquery(given[:1])))  # more: what time it was last given in addition
+    asks = _asks([row["run__job_id"] for row in found if _may_go_on(row)], past)
     return tuple(
         _running(
-            found, slots[found.run_id], _likely(found, found.more, now, past), past, model=models.get(found.run_id, "")
+            row, slots[row["run_id"]], _likely(row, now, past), asks.get(row["run__job_id"]),
+            model=models.get(row["run_id"], ""),
         )
-        for found in held.annotate(more=Subquery(given[:1]))  # of the time that it was last given in addition
-    )
-
-
-def _likely(
-    held: Allocation, more: Mapping[str, Any] | None, now: datetime, past: Past
-) -> tuple[datetime, datetime] | None:  # fmt: skip
-    """When the run should end: by how its owner has extended it, else by its likes."""
-    run, job = held.run, held.run.job
-    if more is not None and run.deadline is not None:
-        return extended(run.deadline, more["seconds"], now)
-    like = Like(job.owner_id, job.image, job.name, job.limit_seconds)
-    return past.ends(like, since=held.created_at, now=now)
-
-
-def _running(
-    held: Allocation, slots: Mapping[str, int], expected: tuple[datetime, datetime] | None, past: Past, *, model: str
-) -> Running:  # fmt: skip
-    run, job = held.run, held.run.job
-    goes_on = run.wish == Wish.REBIND
-    return Running(
-        run=run.pk, job=job.pk, user=held.user_id, team=held.team_id, priority=job.priority, node=held.node.name,
-        gpus=held.gpus, slots=slots, millicpus=held.millicpus, memory_mib=held.memory_mib, since=held.created_at,
-        ends_by=_ends_by(run, job), likely=expected, gpu_milli=held.gpu_milli if held.gpus == 1 else WHOLE,
-        preemptible=job.preemptible, stopping=bool(run.wish), makes_way_for=run.makes_way_for_id,
-        interactive=job.interactive, movable=job.movable, goes_on=goes_on, model=model,
-        ask=waiting(job, past) if job.movable or goes_on else None,
+        for row in found
     )  # fmt: skip
 
 
-def _ends_by(run: Run, job: Job) -> datetime | None:
+def _may_go_on(held: Mapping[str, Any]) -> bool:
+    """Whether the run may be moved: then what its job asked for matters."""
+    return bool(held["run__job__movable"]) or held["run__wish"] == Wish.REBIND
+
+
+def _asks(jobs: Sequence[int], past: Past) -> dict[int, Waiting]:
+    rows = Job.objects.filter(pk__in=jobs).order_by().values("pk", *_MORE, *_COLUMNS) if jobs else ()
+    return {row["pk"]: _waiting(row, past) for row in rows}
+
+
+def _likely(held: Mapping[str, Any], now: datetime, past: Past) -> tuple[datetime, datetime] | None:
+    """When the run should end: by how its owner has extended it, else by its likes."""
+    if held["more"] is not None and held["run__deadline"] is not None:
+        return extended(held["run__deadline"], held["more"]["seconds"], now)
+    like = Like(
+        held["run__job__owner_id"], held["run__job__image"], held["run__job__name"], held["run__job__limit_seconds"]
+    )
+    return past.ends(like, since=held["created_at"], now=now)
+
+
+def _running(
+    held: Mapping[str, Any], slots: Mapping[str, int], expected: tuple[datetime, datetime] | None,
+    ask: Waiting | None, *, model: str,
+) -> Running:  # fmt: skip
+    return Running(
+        run=held["run_id"], job=held["run__job_id"], user=held["user_id"], team=held["team_id"],
+        priority=held["run__job__priority"], node=held["node__name"], gpus=held["gpus"], slots=slots,
+        millicpus=held["millicpus"], memory_mib=held["memory_mib"], since=held["created_at"], ends_by=_ends_by(held),
+        likely=expected, gpu_milli=held["gpu_milli"] if held["gpus"] == 1 else WHOLE,
+        preemptible=held["run__job__preemptible"], stopping=bool(held["run__wish"]),
+        makes_way_for=held["run__makes_way_for_id"], interactive=held["run__job__interactive"],
+        movable=held["run__job__movable"], goes_on=held["run__wish"] == Wish.REBIND, model=model, ask=ask,
+    )  # fmt: skip
+
+
+def _ends_by(held: Mapping[str, Any]) -> datetime | None:
     """By when its limit ends it: as a run that has not started could still use all of it."""
-    if run.deadline is not None or job.limit_seconds is None:
-        return run.deadline
-    return run.placed_at + timedelta(seconds=job.limit_seconds)
+    deadline: datetime | None = held["run__deadline"]
+    limit: int | None = held["run__job__limit_seconds"]
+    if deadline is not None or limit is None:
+        return deadline
+    placed: datetime = held["run__placed_at"]
+    return placed + timedelta(seconds=limit)
 
 
 def _holders(by_user: bool, by_admin: bool, by_image: bool) -> tuple[str, ...]:
@@ -224,16 +246,19 @@ def _holders(by_user: bool, by_admin: bool, by_image: bool) -> tuple[str, ...]:
 
 def nodes(now: datetime, held: Iterable[Running]) -> tuple[Node, ...]:
     """Every host with its GPUs, what is allocated there, and why it is closed, if it is."""
+    hosts = {row.pk: row for row in NodeRow.objects.all()}
     gpus: dict[int, list[GPU]] = defaultdict(list)
-    for gpu in GPU.objects.exclude(health=GPU.Health.SPLIT).select_related("node").order_by("node_id", "index"):
-        gpus[gpu.node_id].append(gpu)
+    for gpu in GPU.objects.exclude(health=GPU.Health.SPLIT).order_by("node_id", "index"):
+        if gpu.node_id in hosts:  # else its host has come just now
+            gpu.node = hosts[gpu.node_id]
+            gpus[gpu.node_id].append(gpu)
     taken: Counter[str] = Counter()
     used: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for run in held:
         taken.update(run.slots)
         used[run.node][0] += run.millicpus
         used[run.node][1] += run.memory_mib
-    return tuple(_node(row, gpus[row.pk], taken, used[row.name], now) for row in NodeRow.objects.all())
+    return tuple(_node(row, gpus[row.pk], taken, used[row.name], now) for row in hosts.values())
 
 
 def hardware(now: datetime) -> tuple[Node, ...]:
