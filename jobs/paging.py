@@ -4,10 +4,11 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, OrderBy, Q, QuerySet
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext_lazy as _
@@ -18,6 +19,7 @@ from jobs.models import Job
 from jobs.states import LIVE, WAITING, EndReason, JobState
 
 PAGE = 50
+NEAR = 5000  # rows
 # Keys must be columns that are never null in what is listed; the id comes last and makes them unique.
 SORTS: dict[str, tuple[str, ...]] = {
     "new": ("-id",),
@@ -47,6 +49,11 @@ class Filters:
     until: datetime | None = None
     sort: str = "new"
     after: tuple[Any, ...] = ()
+
+    @property
+    def narrows(self) -> bool:
+        """Whether anything but whose jobs they are is asked for."""
+        return bool(self.groups or self.q or self.reason or self.since or self.until)
 
     def address(self, **changes: Any) -> str:
         """The query string of this list with `changes`, from its first page on."""
@@ -122,25 +129,60 @@ def _by_time(jobs: QuerySet[Job], filters: Filters) -> QuerySet[Job]:
     return jobs
 
 
-def parts(filters: Filters, user: Any) -> list[QuerySet[Job]]:
-    """What the filters leave of the jobs that the user may see, as parts that may overlap."""
+class Part(NamedTuple):
+    """Jobs of one owner or one team, or all, of the time that is asked for: `within` is what the filters leave."""
+
+    of: QuerySet[Job]
+    within: QuerySet[Job]
+
+
+def parts(filters: Filters, user: Any, **more: Any) -> list[Part]:
+    """What the filters, and `more`, leave of the jobs that the user may see, as parts that may overlap."""
     visible = [Job.objects.filter(owner=user)] if filters.whose == "mine" else visible_parts(user)
-    return [narrow(part, filters, user) for part in visible]
+    bases = [part.filter(**more) for part in visible]
+    return [Part(_by_time(base, filters), narrow(base, filters, user)) for base in bases]
 
 
 def page(
-    jobs: Iterable[QuerySet[Job]], filters: Filters, whole: Callable[[QuerySet[Job]], QuerySet[Job]], size: int = PAGE
+    found: Iterable[Part], filters: Filters, whole: Callable[[QuerySet[Job]], QuerySet[Job]], size: int = PAGE
 ) -> tuple[list[Job], str]:
     """One page of all these parts, and the cursor of the next, empty when this is the last.
 
     `whole` adds what the rows show. The ids are found alone first, part by part: each from an index, and narrow.
     """
     keys, ids = SORTS[filters.sort], set[int]()
-    for part in jobs:
-        rest = part.filter(_past(keys, filters.after)) if filters.after else part
-        ids |= set(rest.values_list("pk", flat=True)[: size + 1])
+    for part in found:
+        ids |= set(_first(part, keys, filters, size + 1))
     rows = list(whole(Job.objects.filter(pk__in=ids)).order_by(*keys)[: size + 1]) if ids else []
     return rows[:size], _cursor_of(rows[size - 1], keys) if len(rows) > size else ""
+
+
+def _first(part: Part, keys: tuple[str, ...], filters: Filters, count: int) -> list[int]:
+    """The ids of the part's first rows after the cursor.
+
+    No database can know whether what was asked for is near: to go through the order until enough is found may mean
+    to go through all, and to find all first may mean to sort a million. So the next NEAR rows are gone through, and
+    only where that is not enough, all that was asked for is found by other indexes and then sorted.
+    """
+    of, within = part
+    if filters.after:
+        of, within = of.filter(_past(keys, filters.after)), within.filter(_past(keys, filters.after))
+    ids = within.order_by(*keys).values_list("pk", flat=True)
+    if not (filters.groups or filters.q or filters.reason) or filters.sort == "gpus":
+        return list(ids[:count])
+    first = keys[0].lstrip("-")
+    edge = of.order_by(*keys).values_list(first, flat=True)[NEAR : NEAR + 1]
+    for last in edge:
+        near = list(ids.filter(**{f"{first}__{'gte' if keys[0].startswith('-') else 'lte'}": last})[:count])
+        if len(near) >= count:
+            return near
+    return list(ids.order_by(*(_sorted(key) for key in keys))[:count])
+
+
+def _sorted(key: str) -> OrderBy:
+    """By this key, and by no index of it."""
+    column = F(key.lstrip("-"))
+    return Coalesce(column, column).desc() if key.startswith("-") else Coalesce(column, column).asc()
 
 
 def _past(keys: tuple[str, ...], values: tuple[Any, ...]) -> Q:

@@ -165,7 +165,7 @@ def history(request: HttpRequest) -> HttpResponseBase:
     if request.GET.get("format") == "csv":
         every = paging.narrow(visible_jobs(request.user).filter(**ended), filters, request.user)
         return _csv(with_allocations(every))
-    found = [part.filter(**ended) for part in paging.parts(filters, request.user)]
+    found = paging.parts(filters, request.user, **ended)
     return _listed(
         request, "history", found, filters, with_allocations, reasons=[(r, wording.end_label(r)) for r in EndReason]
     )
@@ -182,8 +182,7 @@ def _listed(
         "teams": Team.objects.all() if request.user.is_staff else Team.objects.filter(memberships__user=request.user),  # type: ignore[misc]
         "used": receipts.used_by(rows) if name == "history" else {},
         "here": request.get_full_path(), "searched": paging.searched(filters),
-        "narrowed": bool(filters.groups or filters.q or filters.reason
-                                                           or filters.since or filters.until), **more,
+        "narrowed": filters.narrows, **more,
     })  # fmt: skip
 
 
