@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from gpus.models import Node
 from gpus.sample import run_sampler
-from jobs import claims, containers, firewall, hints
+from jobs import claims, containers, containers_images, firewall, hints
 from jobs import finish as finishing
 from jobs.follow import Follower
 from jobs.pack import run_packer
@@ -102,7 +102,7 @@ class Agent:
     def _look_at_engine(self) -> None:
         while not self.stopping.wait(settings.NODE_HEARTBEAT):
             guarded("a look at the engine", look_at_engine)
-            self._step("a look at the images", IMAGES_PERIOD, lambda: hints.remember(containers.images()))
+            self._step("a look at the images", IMAGES_PERIOD, lambda: hints.remember(containers_images.images()))
 
     def _reconcile(self) -> None:
         while not self.stopping.is_set():

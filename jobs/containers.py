@@ -1,4 +1,4 @@
-"""The one door to the Docker engine. All else sees plain data.
+"""The one door to the Docker engine; its images: `containers_images`. All else sees plain data.
 
 Every call may time out after having worked: callers look before they create, and adopt what appears late.
 304, 404 and 409 are answers, not errors.
@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -72,14 +72,6 @@ class Engine:
     def has_cdi(self) -> bool:
         """CDI device requests came with Docker 25 as an experiment, on by default since 28.3: API 1.44 and up."""
         return self.api_version >= (1, 44)
-
-
-@dataclass(frozen=True)
-class Image:
-    id: str
-    environment: dict[str, str]
-    working_dir: str
-    architecture: str
 
 
 @dataclass(frozen=True)
@@ -145,11 +137,11 @@ def _translate(error: Exception) -> Exception:
     if isinstance(error, docker.errors.ImageNotFound):
         return ImageMissing(404, _words(error))
     if isinstance(error, docker.errors.APIError) and error.response is not None:
-        return _by_words(error.response.status_code, _words(error))
+        return by_words(error.response.status_code, _words(error))
     return EngineUnavailable(_first_line(error))
 
 
-def _by_words(status: int, words: str) -> EngineRefused:
+def by_words(status: int, words: str) -> EngineRefused:
     """Tell a registry's refusals apart: its status is lost on the way through the engine, its words are not."""
     lower = words.lower()
     if status == 429 or "toomanyrequests" in lower or "too many requests" in lower or "rate limit" in lower:
@@ -172,7 +164,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:500]
 
 
-class _Door:
+class Door:
     """Turns every docker and requests error inside the block into one of this module's.
 
     Waits ENGINE_TIMEOUT for an answer, or the given seconds where a healthy engine answers at once.
@@ -191,7 +183,7 @@ class _Door:
 
 def engine() -> Engine:
     """Who answers at DOCKER_HOST. Raises EngineUnavailable."""
-    with _Door(QUICK) as client:
+    with Door(QUICK) as client:
         info = client.info()
         version = tuple(int(n) for n in client.version()["ApiVersion"].split("."))
     return Engine(
@@ -216,7 +208,7 @@ def fresh_since() -> datetime | None:
     None where containers live through its restarts, and where nobody can tell: the time is that of the default
     bridge, which an engine makes anew when it starts; without one, that of the process at the local socket.
     """
-    with _Door(QUICK) as client:
+    with Door(QUICK) as client:
         if client.info().get("LiveRestoreEnabled"):
             return None
         bridge = [found for found in client.networks(names=["bridge"]) if found["Name"] == "bridge"]
@@ -238,53 +230,12 @@ def _listening_since() -> datetime | None:
     return datetime.now(UTC) - timedelta(seconds=seconds)
 
 
-def image(reference: str) -> Image | None:
-    """The image as it lies on this host; None when it does not."""
-    with _Door() as client:
-        try:
-            data = client.inspect_image(reference)  # type: ignore[no-untyped-call]
-        except docker.errors.ImageNotFound:
-            return None
-    config = data.get("Config") or {}
-    pairs = (row.partition("=") for row in config.get("Env") or ())
-    return Image(
-        id=data["Id"], environment={name: value for name, _, value in pairs},
-        working_dir=config.get("WorkingDir") or "", architecture=data.get("Architecture", ""),
-    )  # fmt: skip
-
-
-def images() -> list[str]:
-    """The names of the images on this host, the newest first."""
-    with _Door() as client:
-        rows = client.images()
-    rows.sort(key=lambda row: row.get("Created") or 0, reverse=True)
-    return [name for row in rows for name in row.get("RepoTags") or () if not name.startswith("<none>")]
-
-
-def pull(reference: str, login: dict[str, str] | None, progress: Callable[[int, int], None]) -> None:
-    """Bring an image here, telling `progress(done_bytes, total_bytes)` on the way. Waits as long as it takes.
-
-    Raises ImageMissing, ImageForbidden, ImageRateLimited, EngineRefused or EngineUnavailable.
-    """
-    layers: dict[str, tuple[int, int]] = {}
-    with _Door() as client:
-        for row in client.pull(reference, stream=True, decode=True, auth_config=login or {}):
-            if "error" in row:
-                raise _by_words(500, str(row["error"])[:4000])
-            detail = row.get("progressDetail") or {}
-            if row.get("status") == "Downloading" and detail.get("total"):
-                layers[row["id"]] = (detail["current"], detail["total"])
-            elif row.get("status") in ("Download complete", "Pull complete") and row.get("id") in layers:
-                layers[row["id"]] = (layers[row["id"]][1], layers[row["id"]][1])
-            progress(sum(done for done, _ in layers.values()), sum(total for _, total in layers.values()))
-
-
 def create(name: str, config: dict[str, Any]) -> str:
     """Create a container, or adopt the one of this name that an earlier try of the same run made. Returns its id.
 
     Raises ImageMissing, EngineRefused (also when a container that is not ours has the name), EngineUnavailable.
     """
-    with _Door() as client:
+    with Door() as client:
         try:
             return str(client.create_container_from_config(config, name)["Id"])  # type: ignore[no-untyped-call]
         except docker.errors.APIError as error:
@@ -299,13 +250,13 @@ def create(name: str, config: dict[str, Any]) -> str:
 
 def start(container_id: str) -> None:
     """Start it; a container that runs already is no error. Raises EngineRefused with the runtime's words."""
-    with _Door() as client:
+    with Door() as client:
         client.start(container_id)
 
 
 def inspect(id_or_name: str) -> Container | None:
     """What the engine knows of a container; None when it knows none such."""
-    with _Door() as client:
+    with Door() as client:
         try:
             return _container(client.inspect_container(id_or_name))
         except docker.errors.NotFound:
@@ -318,7 +269,7 @@ def kill(container_id: str, signal: str) -> bool:
     The engine may keep the answer to SIGKILL for ever, when the process hangs in a driver: the signal is sent all the
     same, and EngineUnavailable is raised soon.
     """
-    with _Door(QUICK) as client:
+    with Door(QUICK) as client:
         try:
             client.kill(container_id, signal)
         except docker.errors.APIError as error:
@@ -332,14 +283,14 @@ def kill_was_asked(container_id: str, since: datetime) -> bool:
     """Whether anybody asked the engine to signal the container, as far as it remembers: its last 256 events."""
     filters = {"type": "container", "event": ["kill"], "container": container_id}
     began, now = (f"{seconds:.9f}" for seconds in (since.timestamp(), time.time()))
-    with _Door(QUICK) as client:
+    with Door(QUICK) as client:
         stream = client.events(since=began, until=now, decode=True, filters=filters)  # type: ignore[call-overload]
         return any(True for _event in stream)
 
 
 def remove(container_id: str) -> None:
     """Remove an ended container and its anonymous volumes; one that is gone is no error."""
-    with _Door() as client:
+    with Door() as client:
         try:
             client.remove_container(container_id, v=True, force=False)
         except docker.errors.NotFound:
@@ -351,7 +302,7 @@ def remove(container_id: str) -> None:
 
 def ours() -> list[Container]:
     """Every container of this installation on this host, whatever its state, with short facts only."""
-    with _Door() as client:
+    with Door() as client:
         rows = client.containers(all=True, filters={"label": f"{LABEL}={settings.INSTALLATION}"})
     return [_listed(row) for row in rows]
 
@@ -363,7 +314,7 @@ def events(since: datetime) -> Iterator[tuple[str, int | None]]:
     engine has answered.
     """
     label = f"{LABEL}={settings.INSTALLATION}"
-    with _Door() as client:
+    with Door() as client:
         filters = {"type": "container", "event": ["die", "oom"], "label": label}
         stream = client.events(since=since, decode=True, filters=filters)
         yield "", None
@@ -374,7 +325,7 @@ def events(since: datetime) -> Iterator[tuple[str, int | None]]:
 
 def ensure_network(name: str, bridge: str) -> None:
     """Make the jobs' own bridge unless it is there: no talk between containers, masqueraded to the outside."""
-    with _Door() as client:
+    with Door() as client:
         if any(network["Name"] == name for network in client.networks(names=[name])):
             return
         client.create_network(

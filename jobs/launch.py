@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from django.conf import settings
 from django.utils import timezone
 
-from jobs import containers, endings, firewall, follow, mounts, secretbox, workspace
+from jobs import containers, containers_images, endings, firewall, follow, mounts, secretbox, workspace
 from jobs.begin import become_running
 from jobs.containerspec import AllocationEmpty, RunFacts, build
 from jobs.control import revoke
@@ -147,7 +147,7 @@ def _start(run: Run, existing: containers.Container | None) -> None:
 
 def _create(run: Run) -> str | None:
     """The id of the run's container; None while the agent pulls the image, after which this task comes again."""
-    image = containers.image(run.job.image)
+    image = containers_images.image(run.job.image)
     if image is None:
         Run.objects.filter(pk=run.pk, state=RunState.STARTING).exclude(progress__code="PULL_RETRY").update(
             progress={"code": "PULLING", "image": run.job.image}
@@ -177,7 +177,7 @@ def _why_no_create(error: containers.EngineRefused) -> EndReason:
     return EndReason.DISK_FULL if "no space left" in str(error) else EndReason.CREATE_FAILED
 
 
-def _facts(run: Run, image: containers.Image) -> RunFacts:
+def _facts(run: Run, image: containers_images.Image) -> RunFacts:
     job = run.job
     return RunFacts(
         installation=settings.INSTALLATION, job=job.pk, run=run.pk, attempt=run.number, image=job.image,

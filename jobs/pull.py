@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
-from jobs import announce, containers, secretbox
+from jobs import announce, containers, containers_images, secretbox
 from jobs.finish import end_without_container
 from jobs.launch import PULLING, lock
 from jobs.models import RegistryLogin, Run
@@ -71,7 +71,7 @@ def _is_due(run: Run, now: datetime) -> bool:
 def _pull(image: str) -> None:
     close_old_connections()
     try:
-        containers.pull(image, _login(image), _Progress(image))
+        containers_images.pull(image, _login(image), _Progress(image))
     except containers.ImageRateLimited as error:
         log.warning("pull of %s: the registry's rate limit: %s", image, error)
         again = timezone.now() + timedelta(seconds=settings.PULL_RETRY)

@@ -13,10 +13,12 @@ from django.utils import translation
 
 from gpus.readings import HostReading
 from gpus.sampler import Sampler
+from jobs.follow import Follower
 from jobs.models import Team
 from portal.models import User
 from tests import factories
 from tests.rigs import engine as engine_rig
+from tests.rigs import logs as logs_rig
 from tests.rigs import nvml as nvml_rig
 from tests.rigs import postgres as postgres_rig
 from tests.rigs import redis as redis_rig
@@ -61,6 +63,20 @@ def redis_server() -> Iterator[redis_rig.RedisServer]:
     port = int(django_settings.REDIS_URL.rpartition(":")[2].partition("/")[0])
     with redis_rig.running_redis(port=port) as server:
         yield server
+
+
+@pytest.fixture
+def spool(redis_server: redis_rig.RedisServer, tmp_path: Path, settings: Any) -> Path:
+    """The folder that output is captured in."""
+    settings.SPOOL_DIR = tmp_path
+    return tmp_path
+
+
+@pytest.fixture
+def follower(spool: Path, engine: engine_rig.Engine) -> Iterator[Follower]:
+    """The agent's follower of logs, in this process."""
+    with logs_rig.running_follower() as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

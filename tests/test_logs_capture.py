@@ -2,7 +2,6 @@
 
 import collections
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ from tests.rigs.processes import wait_until
 from tests.rigs.redis import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def follower(engine: Engine, redis_server: RedisServer, tmp_path: Path, settings: Any) -> Iterator[Follower]:
-    settings.SPOOL_DIR = tmp_path
-    with logs.running_follower() as running:
-        yield running
 
 
 def test_text_without_a_last_newline_is_kept(engine: Engine, follower: Follower) -> None:

@@ -177,13 +177,13 @@ def show_job(job: JobId, as_json: AsJson = False) -> None:
 
 @app.command(help=_("Why a job waits, or why it ended; and what would help."))
 def why(job: JobId, as_json: AsJson = False) -> None:
-    from portal.cli import show
+    from portal.cli import explain
 
     answer = client().get(f"/api/jobs/{job_number(job)}/why")
     if as_json:
         print_json(answer)
     else:
-        show.why(answer)
+        explain.why(answer)
 
 
 @app.command(help=_("The GPUs, and who uses them."))
@@ -330,8 +330,8 @@ def submit(
     preview: Annotated[bool, typer.Option("--preview", help=_("Only say what would happen."))] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
+    from portal.cli import explain, request, show
     from portal.cli import follow as following
-    from portal.cli import request, show
 
     body = request.body(
         command=command or [], image=image, name=name, team=team, script=script, entrypoint=entrypoint,
@@ -344,7 +344,7 @@ def submit(
     server, patient = client(), following.Patience.of(patience)
     if preview:
         answer = server.post("/api/jobs/preview", body)
-        print_json(answer) if as_json else show.preview(answer)
+        print_json(answer) if as_json else explain.preview(answer)
         return
     job = server.post_again("/api/jobs", body | {"submission": str(uuid.uuid4())})
     if as_json:

@@ -1,7 +1,6 @@
 """Answers of the server as tables and sentences. Everything printed of a job is text, never markup."""
 
-import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jobs.units import exact_duration, format_cpus, format_duration, format_memory
+from jobs.units import format_cpus, format_duration, format_memory
 from portal.cli.text import _, ngettext
 
 Json = dict[str, Any]
@@ -152,7 +151,7 @@ def job(found: Json, events: list[Json]) -> None:
         (_("What is up"), found["headline"]),
         (_("Borrowed"), found["loan"]),
         (_("Place in the queue"), (found.get("place") or {}).get("text")),
-        (_("Expected start"), _start(found.get("expected"))),
+        (_("Expected start"), start(found.get("expected"))),
         (_("What might help"), end.get("suggestion")),
         (_("The engine said"), end.get("details")),
         (_("Exit code"), found["exit_code"]),
@@ -204,66 +203,10 @@ def _cpus(millicpus: int) -> str:
     return ngettext("%(number)s CPU", "%(number)s CPUs", 1 if number == "1" else 2) % {"number": number}
 
 
-def why(found: Json) -> None:
-    said = [reason["message"] for reason in found["reasons"]]
-    headline = _("Cannot start: %s") % said[0] if found["cannot_start"] else found["headline"]
-    out.print(Text.assemble(f"#{found['id']} ", plain(headline)))
-    for sentence in said:
-        if sentence not in headline:
-            out.print(Text.assemble("  • ", plain(sentence)))
-    _ways(found)
-    if found["position"] and not found["cannot_start"]:
-        out.print(_("Place %(place)d of %(length)d in the queue.")
-                  % {"place": found["position"], "length": found["queue_length"]})  # fmt: skip
-        if found.get("ahead"):
-            out.print(plain(found["ahead"]["text"]))
-    if start := _start(found.get("expected")):
-        out.print(Text.assemble(f"{_('Expected start')}: ", plain(start)))
-    if found["suggestion"]:
-        out.print(Text.assemble(_("What might help: "), plain(found["suggestion"])))
-    if found["details"]:
-        out.print(Text.assemble(_("The engine said: "), plain(found["details"])))
-
-
-def _ways(found: Json) -> None:
-    """The commands that would change it so that it starts now; or who may give them."""
-    helps = [way for way in found["ways"] if way["question"]]
-    if helps:
-        out.print(_("So that it starts now:"))
-    for way in helps:
-        out.print(Text.assemble("  ", (f"dockyard amend {found['id']} {_options(way['changes'])}", "bold")))
-    if found["ways_of"]:
-        out.print(plain(found["ways_of"]))
-
-
-def _options(changes: Json) -> str:
-    """What `dockyard amend` is given for the changes of a way."""
-    words: dict[str, Callable[[Any], str]] = {
-        "gpus": lambda n: f"--gpus {n}", "limit_seconds": lambda s: f"--limit {shlex.quote(exact_duration(s))}",
-        "millicpus": lambda m: f"--cpus {m / 1000:g}", "memory_mib": lambda m: f"--memory {m / 1024:g}",
-        "gpu_model": lambda name: f"--gpu-model {shlex.quote(name or 'any')}",
-        "node_labels": lambda left: " ".join(f"--label {shlex.quote(one)}" for one in left) or "--no-labels",
-    }  # fmt: skip
-    return " ".join(words[name](value) for name, value in changes.items())
-
-
-def _start(expected: Json | None) -> str:
+def start(expected: Json | None) -> str:
     """When it should start and how far to trust that, as pages say it; "" when nobody can say."""
     said = expected or {}
     return ". ".join(filter(None, [said.get("text"), said.get("trust")]))
-
-
-def preview(found: Json) -> None:
-    sentence = {
-        "now": _("It would start now on %(node)s."),
-        "waits": _("It would wait, at place %(position)d of the queue:") if found["position"] else _("It would wait:"),
-        "never": _("It would never start:"),
-    }[found["verdict"]]  # fmt: skip
-    out.print(plain(sentence % found))
-    if start := _start({"text": found["expected"], "trust": found["trust"]}):
-        out.print(Text.assemble(f"{_('Expected start')}: ", plain(start)))
-    for reason in found["reasons"]:
-        out.print(Text.assemble("  • ", plain(reason["message"])))
 
 
 def queue(found: Json) -> None:

@@ -37,6 +37,15 @@ def fill_in(tab: Page) -> None:
     tab.locator("[name=priority]").select_option("0")
 
 
+def fill_in_what_can_start(stack: Stack, tab: Page, user: str) -> None:
+    tab.goto(f"{stack.url}/jobs/new/")
+    log_in(tab, user)
+    fill_in(tab)
+    tab.locator("[name=image]").fill("busybox:latest")
+    tab.locator("[name=gpus]").fill("0")
+    tab.locator("[name=limit]").fill("10")
+
+
 def expect_it_all_back(tab: Page) -> None:
     expect(tab.get_by_text(NOTICE)).to_be_visible()
     expect(tab.locator("[name=name]")).to_have_value("precious work")
@@ -79,12 +88,7 @@ def test_a_form_sent_without_any_cookies_is_led_back_to(stack: Stack, tab: Page,
 
 
 def test_a_job_that_was_taken_in_leaves_no_draft(stack: Stack, tab: Page, frank: str) -> None:
-    tab.goto(f"{stack.url}/jobs/new/")
-    log_in(tab, frank)
-    fill_in(tab)
-    tab.locator("[name=image]").fill("busybox:latest")
-    tab.locator("[name=gpus]").fill("0")
-    tab.locator("[name=limit]").fill("10")
+    fill_in_what_can_start(stack, tab, frank)
     tab.route("**/*.js", lambda route: route.abort())  # as for one who leaves the job's page before its scripts ran
     tab.locator("#job-form button.btn-primary").click()
     expect(tab.locator(".job-number")).to_be_visible()
@@ -114,12 +118,7 @@ def test_whatever_comes_back_says_so(stack: Stack, tab: Page, frank: str) -> Non
 
 
 def test_what_was_taken_in_does_not_come_back_by_the_browser(stack: Stack, tab: Page, frank: str) -> None:
-    tab.goto(f"{stack.url}/jobs/new/")
-    log_in(tab, frank)
-    fill_in(tab)
-    tab.locator("[name=image]").fill("busybox:latest")
-    tab.locator("[name=gpus]").fill("0")
-    tab.locator("[name=limit]").fill("10")
+    fill_in_what_can_start(stack, tab, frank)
     tab.locator("[name=env-1-value]").fill("hunter2")
     tab.locator("#job-form button.btn-primary").click()
     expect(tab.locator(".job-number")).to_be_visible()

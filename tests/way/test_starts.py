@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
-from jobs import containers, wording
+from jobs import containers_images, wording
 from jobs.models import Mount
 from jobs.states import EndReason
 from tests.rigs.engine import BUSYBOX, WITH_ENTRYPOINT
@@ -169,4 +169,4 @@ def test_an_image_without_a_command_of_its_own_is_said_so(lab: Lab) -> None:
 
 def test_the_images_of_the_host_are_told(lab: Lab) -> None:
     with override_settings(DOCKER_HOST=lab.engine.url):
-        assert {BUSYBOX, WITH_ENTRYPOINT} <= set(containers.images())
+        assert {BUSYBOX, WITH_ENTRYPOINT} <= set(containers_images.images())
