@@ -350,7 +350,7 @@ CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": ["'self'"],
         "img-src": ["'self'", "data:"],  # Bootstrap's own icons
-        "style-src": ["'self'", "'unsafe-inline'"],  # xterm.js places its rows by style attributes
+        "style-src": ["'self'", "'unsafe-inline'"],  # lengths of bars are style attributes
         "connect-src": ["'self'"],
         "frame-ancestors": ["'none'"],
         "base-uri": ["'self'"],
