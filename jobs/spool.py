@@ -135,7 +135,7 @@ class Piece:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.kind = path.name.partition("-")[2]
-        self.times = path.with_name(f"{_number(path)}.times")
+        self.times = path.with_name(path.name.partition("-")[0] + ".times")
         self.engine_life = 0
         self.saw_end = False  # the engine closed the stream
         self.delivered: dict[int, int] = {}  # payload bytes a stream, also those past the limit
