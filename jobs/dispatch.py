@@ -229,6 +229,7 @@ def _has_room(node: NodeRow, job: Job) -> bool:
 
 def _write_reasons(picture: Snapshot, plan: Plan) -> None:
     """Write only what changed, in one transaction."""
+    expected = estimates.planned(picture, plan)
     rows = Job.objects.filter(pk__in=plan.reasons).order_by()
     told, ranges = dict[int, list[Reason]](), dict[int, estimates.Range]()
     for pk, reasons, earliest, latest in rows.values_list("pk", "wait_reasons", "expected_earliest", "expected_latest"):
@@ -245,7 +246,7 @@ def _write_reasons(picture: Snapshot, plan: Plan) -> None:
                 wait_reasons=reasons, blocked_since=since
             )
             announce.job_changed(job.id)
-        estimates.write(plan.expected, ranges, picture.waiting, picture.now)
+        estimates.write(expected, ranges, picture.waiting, picture.now)
         _write_kept(plan)
 
 

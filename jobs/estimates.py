@@ -5,7 +5,7 @@ A start, here, is when the job's GPUs are given. An estimate is hit when that li
 
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,10 +14,12 @@ from django.conf import settings
 from django.db.models import Count, Q
 from django.utils import timezone
 
-from jobs import announce
+from jobs import announce, arrivals
 from jobs.models import Estimate, Job
-from jobs.policy import Expected, Waiting
+from jobs.policy import Expected, Plan, Snapshot, Waiting
 from jobs.policy.calibrate import RECENT, Calibration, Outcome
+from jobs.policy.rehearse import rehearse
+from jobs.policy.stage import MOST_WAITING
 from jobs.states import JobState
 
 DAYS = 30
@@ -57,6 +59,15 @@ class _Kept:
 
 
 _kept = _Kept()
+
+
+# --- what is planned ---
+
+
+def planned(picture: Snapshot, plan: Plan, only: Collection[int] | None = None) -> dict[int, Expected]:
+    """The plan's ranges, those of these jobs drawn anew by a rehearsal; None: of the first in the queue."""
+    jobs = list(plan.expected)[:MOST_WAITING] if only is None else only
+    return rehearse(picture, plan, jobs, arrivals.recent(picture.now)) if jobs else plan.expected
 
 
 # --- what is shown ---

@@ -54,7 +54,8 @@ def preview(request: JobRequest, *, owner: Any, team: Team) -> Preview:
         return Preview(verdict="never", reasons=tuple(_beside(refusals, reasons)), refusals=refusals, gpu_milli=milli)
     ahead = {p.job for p in plan.placements}
     line = [w.id for w in whole(picture) if w.id not in ahead and in_line(w, now)]
-    expected = estimates.shown({0: plan.expected[0]}, {0: job.gpus}, now)[0] if 0 in plan.expected else None
+    planned = estimates.planned(picture, plan, [0])
+    expected = estimates.shown({0: planned[0]}, {0: job.gpus}, now)[0] if 0 in planned else None
     return Preview(
         verdict="waits", reasons=reasons, position=line.index(0) + 1 if 0 in line else 0, expected=expected,
         loan=borrowing.of_job(job, job.gpus), gpu_milli=milli,

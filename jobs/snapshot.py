@@ -2,8 +2,8 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -132,6 +132,16 @@ def waiting_jobs(past: Past, cluster: Cluster) -> list[Waiting]:
     made_way = any(row["end_reason"] in FOR_OTHERS for row in found)
     yields, allowed = _yields() if made_way else {}, Allowed(cluster.image_patterns)
     return [_waiting(row, past, yields.get(row["pk"]), allowed=allowed(row["image"])) for row in found]
+
+
+def submitted(most: int, past: Past) -> Iterator[Waiting]:
+    """The newest jobs as they were when they were submitted, oldest first, whatever became of them."""
+    rows = Job.objects.order_by("-pk").values("pk", "created_at", *_MORE, *_COLUMNS)[:most]
+    for row in reversed(rows):
+        yield replace(
+            _waiting(row, past), queued_at=row["created_at"], held_by=(), pinned=False, moved=False, avoid=frozenset(),
+            released_at=None, start_after=None, blocked_since=None,
+        )  # fmt: skip
 
 
 def waiting(job: Job, past: Past | None = None) -> Waiting:

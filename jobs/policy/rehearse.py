@@ -21,7 +21,8 @@ from jobs.policy.view import WHOLE, Expected, Plan, Share, Snapshot, Waiting
 from jobs.quotas import Limits
 
 MOST_NODES = 100  # on more, all plays would take too long
-WORK = 200_000  # looks at jobs and at kept GPUs, in all plays: what is not known by then is not told
+WORK = 100_000  # looks at jobs and at kept GPUs, in all plays
+FEWEST = 6  # plays; where fewer were finished with that work, nothing is told
 HORIZON = 7 * 86400.0  # seconds
 MOMENT = 1.0  # what happens within so many seconds happens at once
 EARLY, LATE = 0.2, 0.8  # quantiles
@@ -57,16 +58,21 @@ def starts(
     stage = Stage(snapshot, plan, recent)
     targets = {job.id for job in stage.waiting}.intersection(only)
     found: dict[int, list[float]] = {job: [] for job in targets}
-    work = WORK
-    for number in range(PLAYS if targets else 0):
-        play = _Play(stage, number, targets, work)
-        for job, at in play.run().items():
-            found[job].append(at)
+    work, plays = WORK, 0
+    while targets and plays < PLAYS:
+        play = _Play(stage, plays, targets, work)
+        begun = play.run()
         work = play.work
+        if work <= 0:
+            break
+        plays += 1
+        for job, at in begun.items():
+            found[job].append(at)
+    if plays < FEWEST:
+        return {}
     return {
-        job: [*sorted(ats), *[HORIZON] * (PLAYS - len(ats))]
-        for job, ats in found.items() if len(ats) >= TOLD * PLAYS
-    }  # fmt: skip
+        job: [*sorted(ats), *[HORIZON] * (plays - len(ats))] for job, ats in found.items() if len(ats) >= TOLD * plays
+    }
 
 
 class _Kept(NamedTuple):
