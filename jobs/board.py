@@ -1,5 +1,6 @@
 """The queue in the scheduler's order, and each job's place in it. Worked out on read, stored nowhere."""
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ from jobs.policy.turns import whole
 from jobs.reorder import standing
 from jobs.states import JobState
 
+ORDER_PART = 20.0  # at ORDER_REREAD = 1: a twentieth of a process's time goes into the places that lists show
 ORDER_KEPT = 5.0  # seconds; use changes it slowly, and whatever changes it at once leaves an event
 
 
@@ -104,28 +106,41 @@ class _Kept:
     line: tuple[Waiting, ...] = ()  # what stands at the ids of the order
     ahead: dict[int, Ahead] = {}
     read_at = 0.0
+    took = 0.0  # seconds
 
 
 _kept = _Kept()
+_turn = threading.Lock()
 
 
 def queue_order(*, fresh: bool = True) -> tuple[int, ...]:
     """The ids of all queued jobs that could start now, first to start first; the others are ahead of nobody.
 
     Kept while nothing has happened to the queue, for ORDER_KEPT. Who only asks for the places of some jobs takes an
-    order that is up to ORDER_REREAD old: a flood of submissions asks at each one.
+    order that is up to ORDER_REREAD old, up to ten times as old where it takes long to work out: a flood of
+    submissions asks at each one, and every list does. One thread works it out, and such askers do not wait for it.
     """
-    if not fresh and time.monotonic() - _kept.read_at < settings.ORDER_REREAD:
+    if not fresh and time.monotonic() - _kept.read_at < settings.ORDER_REREAD * min(1 + ORDER_PART * _kept.took, 10):
         return _kept.order
-    mark = _mark()
-    if mark != _kept.mark or time.monotonic() - _kept.read_at > ORDER_KEPT:
-        picture = snapshot.queue(timezone.now(), cluster=Cluster.get())
-        line = whole(picture)
-        _kept.line, _kept.ahead = tuple(job for job in line if in_line(job, picture.now)), {}
-        _kept.order = tuple(job.id for job in _kept.line)
-        _kept.barred = tuple(job.id for job in line if job.held_by == ("image",))
-        _kept.mark, _kept.read_at = mark, time.monotonic()
+    if _turn.acquire(blocking=fresh or _kept.mark is None):
+        try:
+            _work_out()
+        finally:
+            _turn.release()
     return _kept.order
+
+
+def _work_out() -> None:
+    begun, mark = time.monotonic(), _mark()
+    if mark == _kept.mark and begun - _kept.read_at <= ORDER_KEPT:
+        return
+    picture = snapshot.queue(timezone.now(), cluster=Cluster.get())
+    line = whole(picture)
+    _kept.line, _kept.ahead = tuple(job for job in line if in_line(job, picture.now)), {}
+    _kept.order = tuple(job.id for job in _kept.line)
+    _kept.barred = tuple(job.id for job in line if job.held_by == ("image",))
+    _kept.mark, _kept.read_at = mark, time.monotonic()
+    _kept.took = _kept.read_at - begun
 
 
 def ahead_of(job_id: int) -> Ahead:

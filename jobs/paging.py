@@ -19,7 +19,7 @@ from jobs.models import Job
 from jobs.states import LIVE, WAITING, EndReason, JobState
 
 PAGE = 50
-NEAR = 5000  # rows
+NEAR = 2000  # rows
 # Keys must be columns that are never null in what is listed; the id comes last and makes them unique.
 SORTS: dict[str, tuple[str, ...]] = {
     "new": ("-id",),
@@ -168,15 +168,10 @@ def _first(part: Part, keys: tuple[str, ...], filters: Filters, count: int) -> l
     if filters.after:
         of, within = of.filter(_past(keys, filters.after)), within.filter(_past(keys, filters.after))
     ids = within.order_by(*keys).values_list("pk", flat=True)
-    if not (filters.groups or filters.q or filters.reason) or filters.sort == "gpus":
+    if not (filters.groups or filters.q or filters.reason):
         return list(ids[:count])
-    first = keys[0].lstrip("-")
-    edge = of.order_by(*keys).values_list(first, flat=True)[NEAR : NEAR + 1]
-    for last in edge:
-        near = list(ids.filter(**{f"{first}__{'gte' if keys[0].startswith('-') else 'lte'}": last})[:count])
-        if len(near) >= count:
-            return near
-    return list(ids.order_by(*(_sorted(key) for key in keys))[:count])
+    near = list(ids.filter(pk__in=of.order_by(*keys).values("pk")[:NEAR])[:count])
+    return near if len(near) >= count else list(ids.order_by(*(_sorted(key) for key in keys))[:count])
 
 
 def _sorted(key: str) -> OrderBy:
