@@ -178,6 +178,7 @@ api.add_router("", "gpus.api.router")
 api.add_router("", "jobs.api.router")
 api.add_router("", "jobs.api_change.router")
 api.add_router("", "jobs.api_queue.router")
+api.add_router("", "jobs.api_receipt.router")
 
 
 def _summarise(routers: Iterable[tuple[str, Router]]) -> None:

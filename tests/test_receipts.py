@@ -85,6 +85,15 @@ def test_the_page_of_an_ended_job_shows_its_receipt_and_opens_the_form_so_filled
     assert [form[name].value() for name in ("gpus", "cpus", "memory", "limit")] == ["1", "3", "7 GiB", "1h 30m"]
 
 
+def test_a_program_reads_the_receipt_too(alice: User, client: Client) -> None:
+    client.force_login(alice)
+    said = client.get(f"/api/jobs/{ended(alice).pk}/receipt").json()
+    assert (said["gpu_idle_hours"], said["cpus_max"], said["memory_max_mib"], said["energy_kwh"]) == (3, 2.4, 5000, 1)
+    assert said["smaller"]["gpus"] == "1"
+    waiting = factories.make_job(alice)
+    assert client.get(f"/api/jobs/{waiting.pk}/receipt").json() is None
+
+
 def test_a_job_that_failed_is_not_told_to_ask_for_less(alice: User, client: Client) -> None:
     job = ended(alice, EndReason.OOM_KILLED, JobState.FAILED)
     text = page(client, job)

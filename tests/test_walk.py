@@ -96,6 +96,7 @@ WEB: dict[str, dict[str, str]] = {
     "api/jobs/<int:job_id>": {"GET": "see"},
     "api/jobs/<int:job_id>/why": {"GET": "see"},
     "api/jobs/<int:job_id>/events": {"GET": "see"},
+    "api/jobs/<int:job_id>/receipt": {"GET": "see"},
     "api/jobs/<int:job_id>/log": {"GET": "see"},
     "api/jobs/<int:job_id>/files": {"GET": "see"},
     "api/jobs/<int:job_id>/files/<path:relpath>": {"GET": "see"},
