@@ -51,7 +51,7 @@ class Inventory:
         node_changes = _node_changes(node, reading)
         changes = {uuid: changed for uuid, changed in self._changes(reading, due).items() if changed}
         broken = {gpu.uuid: gpu for gpu in reading.gpus if self._is_newly_broken(gpu)}
-        if not (due or node_changes or changes or broken):
+        if not (due or node_changes or changes or broken or self._keeper.is_due):
             return
         with transaction.atomic():
             self._write(node, node_changes, changes, reading)

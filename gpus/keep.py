@@ -31,7 +31,7 @@ class Keeper:
 
     def save(self, gpus: dict[str, int]) -> None:
         """Write what is complete. `gpus`: UUID to primary key of the rows that there are."""
-        if not self._is_due():
+        if not self.is_due:
             return
         GPUMinute.objects.bulk_create(
             [_gpu_row(gpus[str(m.key)], m) for m in self._gpu_minutes if m.key in gpus], update_conflicts=True,
@@ -45,12 +45,13 @@ class Keeper:
 
     def saved(self) -> None:
         """What `save` wrote is in the database for good."""
-        if self._is_due():
+        if self.is_due:
             self._gpu_minutes, self._container_minutes = [], []
             self._uses.forget()
 
-    def _is_due(self) -> bool:
-        """Once a minute, and when a run has ended."""
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to save: once a minute, and when a run has ended."""
         return bool(self._gpu_minutes or self._container_minutes)
 
 

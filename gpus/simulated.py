@@ -16,7 +16,9 @@ from gpus.readings import GpuReading, HostReading, Process
 _NAMESPACE = uuid.UUID("6f1f62a8-5f0c-4c7e-9a51-4b1f6b3f5d10")
 _IDLE_W, _FULL_W = 52.0, 390.0
 _IDLE_C, _FULL_C = 31, 72
-_IDLE_MHZ, _FULL_MHZ = 210, 1410
+_IDLE_MHZ, _FULL_MHZ, _MEMORY_MHZ = 210, 1410, 1215
+_LIMIT_W = 400.0
+_CAPPED = 0.97  # of the load: from there on the power limit holds
 
 
 def gpu_uuid(node: str, index: int) -> str:
@@ -61,7 +63,8 @@ def _of_index(
     names = [f"MIG-{uuid.uuid5(_NAMESPACE, f'{node}/{index}/{number}')}" for number in range(len(profiles))]
     return [
         replace(_gpu(name, index, _working(claims, name), at, model, profile_mib(profile)), profile=profile,
-                utilisation=None, power_w=None, temperature_c=None, sm_clock_mhz=None)
+                utilisation=None, power_w=None, temperature_c=None, sm_clock_mhz=None, mem_clock_mhz=None,
+                power_limit_w=None, throttle=None, ecc_errors=None)
         for name, profile in zip(names, profiles, strict=True)
     ]  # fmt: skip
 
@@ -84,7 +87,8 @@ def _gpu(name: str, index: int, working: list[Claim], at: float, model: str, mem
         memory_mib=memory_mib, memory_used_mib=min(used, memory_mib), utilisation=round(100 * load),
         power_w=round(_between(_IDLE_W, _FULL_W, load) + 3 * _wave(name, at, 11), 1),
         temperature_c=round(_between(_IDLE_C, _FULL_C, load) + _wave(name, at, 97)),
-        sm_clock_mhz=_FULL_MHZ if working else _IDLE_MHZ, processes=processes,
+        sm_clock_mhz=_FULL_MHZ if working else _IDLE_MHZ, mem_clock_mhz=_MEMORY_MHZ, power_limit_w=_LIMIT_W,
+        throttle=("power_cap",) if load > _CAPPED else (), ecc_errors=0, processes=processes,
     )  # fmt: skip
 
 

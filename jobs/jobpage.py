@@ -1,9 +1,11 @@
 """What the template of a job's page shows, beyond the status that scripts know too."""
 
 import uuid
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from jobs import receipts, wording, workspace
@@ -15,6 +17,7 @@ from jobs.reorder import priorities
 from jobs.status import current_run, elapsed_share, status
 
 MOST_EVENTS = 300
+SETTLED = timedelta(seconds=10)  # after its end a job's receipt may still be written
 
 
 def context(job: Job, reader: Any) -> dict[str, Any]:
@@ -41,6 +44,7 @@ def _ending(job: Job, said: dict[str, Any]) -> dict[str, Any]:
     return {"fix": _again(job, said["end"]["changes"]), "receipt": found and {
         "lines": wording.receipts.lines(*found[:2]), "facts": wording.receipts.facts(*found[:2]), "changes": changes,
         "smaller": wording.receipts.smaller(changes), "address": _again(job, changes),
+        "is_fresh": job.ended_at is not None and timezone.now() - job.ended_at < SETTLED,
     }}  # fmt: skip
 
 

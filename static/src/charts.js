@@ -146,6 +146,8 @@ export class Charts {
     if (!this.#data || !this.#plots.length) { if (this.#dirty) { this.#dirty = false; this.#build(); } return; }
     if (!this.#dirty) return;
     this.#dirty = false;
+    const hidden = [...this.root.querySelectorAll("[data-figure][hidden]")];
+    if (hidden.some((figure) => !new Plot(figure, { data: () => this.#data }).isEmpty)) { this.#build(); return; } // a value more
     this.#plots.forEach((plot) => plot.renew());
   }
 

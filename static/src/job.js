@@ -88,6 +88,12 @@ async function refresh() {
   if (readings) setReadings(readings);
   filesAreOld = true;
   loadFiles();
+  lookAgain();
+}
+
+/** What a job used is written a moment after its end. */
+function lookAgain() {
+  if (document.querySelector("#job-head [data-again]")) setTimeout(refresh, 3000);
 }
 
 function replace(part) {
@@ -176,6 +182,7 @@ if (page.status.log) log.setHead(page.status.log);
 if (page.gpus_now) setReadings(page.gpus_now);
 tabs();
 ticks();
+lookAgain();
 setInterval(ticks, 1000);
 setInterval(poll, POLL);
 setTimeout(poll, 1500); // a browser without WebSockets does not wait long
