@@ -77,6 +77,18 @@ def test_only_what_changes_the_order_has_buttons_for_it(client: Client, alice: U
     assert [entry.job.pk for entry in board(alice).later] == [job.pk for job in later]
 
 
+def test_what_would_help_is_told_to_the_owner_of_a_job_on_the_board(client: Client, alice: User, bob: User) -> None:
+    """Others learn why it waits; what to change of it is nothing for them."""
+    factories.make_run(factories.make_job(alice), factories.make_node("beta", gpus=2))
+    factories.make_job(alice, gpus=2)
+    dispatch.run_pass()
+    for reader, told in ((alice, True), (bob, False)):
+        client.force_login(reader)
+        page = client.get("/queue/").text
+        assert "2 GPUs asked, and 1 of 2 is free." in page
+        assert ("It would fit now with 1 GPU." in page) is told
+
+
 def test_a_colleague_moves_nothing_but_an_admin_pins(client: Client, alice: User, bob: User, root_admin: User) -> None:
     first, second = factories.make_job(alice), factories.make_job(alice)
     client.force_login(bob)
