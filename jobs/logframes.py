@@ -114,6 +114,8 @@ class Repair:
 
     def __init__(self) -> None:
         self.first_stamp = b""  # of the first record
+        self._stamp = b""  # of the last record
+        self._read = (b"", 0)  # the last stamp that was read, to the second, and what it says
         self._owed = {STDOUT: False, STDERR: False}
         self._in_long_line = {STDOUT: False, STDERR: False}
 
@@ -122,6 +124,7 @@ class Repair:
         stamp = _STAMP.match(record)
         if stamp is None:
             raise NotFrames(f"a record without its time stamp: {record[:200]!r}")
+        self._stamp = stamp[0]
         self.first_stamp = self.first_stamp or stamp[0]
         text = record[stamp.end() :]
         before = b"\n" if self._owed[stream] else b""
@@ -133,14 +136,23 @@ class Repair:
     @property
     def began(self) -> datetime | None:
         """When the first record was made, to the second below; None without any."""
-        if not self.first_stamp:
-            return None
-        return datetime.fromisoformat((self.first_stamp[:19] + self.first_stamp[29:-1]).decode())
+        return _second_of(self.first_stamp) if self.first_stamp else None
+
+    @property
+    def second(self) -> int:
+        """When the last record was made, in seconds since 1970."""
+        if self._stamp[:19] != self._read[0]:
+            self._read = (self._stamp[:19], int(_second_of(self._stamp).timestamp()))
+        return self._read[1]
 
     @property
     def uncertain(self) -> frozenset[int]:
         """Streams of which the log ends in a piece that may or may not have ended its line."""
         return frozenset(s for s in STREAMS if self._owed[s] and self._in_long_line[s])
+
+
+def _second_of(stamp: bytes) -> datetime:
+    return datetime.fromisoformat((stamp[:19] + stamp[29:-1]).decode())
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,15 @@ class Marks:
         """Keep what holds from `offset` on, which is no further than what was noted."""
         self.times = _between(self.times, offset, 1 << 62) if self.times else []
         if len(self.streams) >= MOST:
-            self.streams = [(offset, self.stream)]
+            self.streams = [(offset, UNKNOWN if self.streams[-1][0] > offset else self.stream)]
         self.streams = _between(self.streams, offset, 1 << 62) if self.streams else []
+
+    def take(self, other: "Marks", at: int) -> None:
+        """Note what another says of bytes that stand at offset `at` here, and there at 0."""
+        for offset, time in other.times:
+            self.note(at + offset, time, self.stream)
+        for offset, stream in other.streams:
+            self.note(at + offset, self.time, stream)
 
     def extend(self, other: "Marks") -> None:
         """Go on with the marks of the bytes behind ours."""

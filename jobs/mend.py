@@ -4,12 +4,12 @@ A hole is open where the capture did not see the output: before the first piece 
 between two pieces, and after the last one unless the end of the stream was seen.
 """
 
+import contextlib
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from jobs import containers_logs, logmarks, logstore
+from jobs import containers_logs, logstore
 from jobs.containers import EngineRefused
 from jobs.logframes import (
     NOT_RECORDED,
@@ -26,10 +26,11 @@ from jobs.logframes import (
     payload_of,
     whole_frames,
 )
+from jobs.logmarks import UNKNOWN, Marks
 from jobs.models import LogSegment
 from jobs.segments import SegmentWriter
 from jobs.ship import Shipment
-from jobs.spool import WHOLE, Piece, Spool
+from jobs.spool import ARRIVAL, WHOLE, Arrivals, Piece, Spool
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class _Mending:
         text = _Text(out, room=self._spool.limit - head, last_byte=self._shipment.reader.last_byte)
         if base is not None:
             text = _Text(out, room=self._spool.limit - base, last_byte=b"")
-            text.put_all(self._first.payload(base) if self._first else iter(()))
+            text.put_all(self._first.marked(base) if self._first else iter(()))
         if joins:
             self._put_joined(text, joins)
         else:
@@ -124,7 +125,8 @@ class _Mending:
         if dropped:
             text.mark(limit_reached(dropped, exact=exact))
         text.out.complete(dropped=dropped, holes=self._holes, base=base)
-        (self._spool.directory / "repaired").unlink(missing_ok=True)
+        for left in self._spool.directory.glob("repaired*"):
+            left.unlink(missing_ok=True)
 
     def _start(self, head: int) -> tuple[SegmentWriter, int | None]:
         """Where to write: on in the same generation when nothing after the first piece was shown, else a new one.
@@ -143,10 +145,10 @@ class _Mending:
 
     def _fetch(self, container_id: str) -> Piece | None:
         """The engine's log, repaired, as a piece; None when there is none that can be read."""
-        path = self._spool.directory / "repaired"
+        piece = Piece(self._spool.directory / "repaired")
         repair = Repair()
         try:
-            _write_frames(path, _repaired(container_id, repair))
+            _write_frames(piece, _repaired(container_id, repair))
         except (EngineRefused, NotFrames) as error:
             log.warning("the engine's log of run %s can't be read: %s", self._spool.run_id, error)
             self._why = GONE if isinstance(error, EngineRefused) and error.status == 404 else UNREADABLE
@@ -154,7 +156,6 @@ class _Mending:
         if self._was_capped(repair):
             self._why = CAPPED
             return None
-        piece = Piece(path)
         for stream in repair.uncertain:
             self._settle_last_newline(piece, container_id, stream)
         return piece
@@ -216,7 +217,7 @@ class _Mending:
                 self._hole(text, stream, ENGINE_DIED)
         text.put_all(_between(self._log, joins))
         if self._last:
-            text.put_all(self._last.payload())
+            text.put_all(self._last.marked())
             text.drop(sum(self._delivered.values()) - sum(self._last_lengths.values()))
         for stream in self._doubtful:
             self._holes.append({"stream": stream, "offset": text.end, "reason": LAST_NEWLINE})
@@ -228,7 +229,7 @@ class _Mending:
         late = self._spool.pieces[1:] if self._first else self._spool.pieces
         for piece in late:
             self._hole(text, None, self._why)
-            text.put_all(piece.payload())
+            text.put_all(piece.marked())
         if not self._last:
             self._hole(text, None, self._why)
 
@@ -246,18 +247,19 @@ class _Text:
         self.room = room
         self.dropped = 0
         self._last_byte = last_byte
-        out.marks.note(out.end, logmarks.UNKNOWN, logmarks.UNKNOWN)
 
     @property
     def end(self) -> int:
         return self.out.end
 
-    def put_all(self, parts: Iterator[bytes]) -> None:
-        for part in parts:
+    def put_all(self, parts: Iterator[tuple[bytes, Marks]]) -> None:
+        for part, marks in parts:
             kept = part[: max(self.room, 0)]
             self.drop(len(part) - len(kept))
             self.room -= len(kept)
-            self._write(kept)
+            if kept:
+                self.out.marks.take(marks.between(0, len(kept)), self.out.end)
+                self._write(kept)
 
     def drop(self, count: int) -> None:
         self.dropped += count
@@ -265,6 +267,7 @@ class _Text:
     def mark(self, text: bytes) -> int:
         """Write a mark on a line of its own. Returns its offset."""
         text_there = on_own_line(text, self._last_byte)
+        self.out.marks.note(self.out.end, UNKNOWN, UNKNOWN)
         self._write(text_there)
         return self.out.end - len(text)
 
@@ -274,20 +277,23 @@ class _Text:
             self._last_byte = data[-1:]
 
 
-def _repaired(container_id: str, repair: Repair) -> Iterator[tuple[int, bytes]]:
+def _repaired(container_id: str, repair: Repair) -> Iterator[tuple[int, bytes, int]]:
+    """(stream, bytes, second) of each record."""
     for stream, record in whole_frames(containers_logs.read_log(container_id)):
-        yield stream, repair.feed(stream, record)
+        yield stream, repair.feed(stream, record), repair.second
 
 
-def _write_frames(path: Path, records: Iterator[tuple[int, bytes]]) -> None:
-    """Write records as frames, those of one stream in a row as one frame up to _BATCH bytes."""
-    held, owner = bytearray(), 0
-    with path.open("wb") as file:
-        for stream, data in records:
-            if stream != owner or len(held) >= _BATCH:
+def _write_frames(piece: Piece, records: Iterator[tuple[int, bytes, int]]) -> None:
+    """Write records as frames, those of one stream and one second in a row as one frame up to _BATCH bytes."""
+    held, owner, second = bytearray(), 0, -1
+    with piece.path.open("wb") as file, piece.times.open("wb") as times:
+        for stream, data, at in records:
+            if stream != owner or at != second or len(held) >= _BATCH:
                 file.write(frame(owner, bytes(held)) if held else b"")
                 held.clear()
-                owner = stream
+            if at != second:
+                times.write(ARRIVAL.pack(file.tell(), at))
+            owner, second = stream, at
             held += data
         file.write(frame(owner, bytes(held)) if held else b"")
 
@@ -299,16 +305,17 @@ def _from(parts: Iterator[bytes], start: int) -> Iterator[bytes]:
         start = max(start - len(part), 0)
 
 
-def _between(log_piece: Piece, joins: dict[int, Join]) -> Iterator[bytes]:
-    """What the engine's log holds between the first and the last piece, in its order."""
+def _between(log_piece: Piece, joins: dict[int, Join]) -> Iterator[tuple[bytes, Marks]]:
+    """What the engine's log holds between the first and the last piece, in its order, with marks of each part."""
     at = dict.fromkeys(STREAMS, 0)
-    deframer = Deframer()
-    for data in log_piece.chunks():
-        cut = []
-        for stream, start, stop in deframer.feed(data):
-            found, here = joins[stream], start - at[stream]
-            at[stream] += stop - start
-            low, high = max(start, here + found.start), min(stop, here + found.stop)
-            if low < high:
-                cut.append((stream, low, high))
-        yield payload_of(data, cut)
+    deframer, place = Deframer(), 0
+    with contextlib.closing(Arrivals(log_piece.times)) as arrivals:
+        for data in log_piece.chunks():
+            for stream, start, stop in deframer.feed(data):
+                found, here = joins[stream], start - at[stream]
+                at[stream] += stop - start
+                low, high = max(start, here + found.start), min(stop, here + found.stop)
+                if low < high:
+                    marks = Marks(times=[(0, arrivals.at(place + start))], streams=[(0, stream)])
+                    yield payload_of(data, [(stream, low, high)]), marks
+            place += len(data)

@@ -23,7 +23,7 @@ WHOLE, LATE, OVER = "whole", "late", "over"  # kinds of pieces
 _CHUNK = 1 << 18
 _NOTE_PERIOD = 1.0  # seconds between two notes of how much was dropped
 _ARRIVAL_PERIOD = 1.0  # seconds between two notes of when output came
-_ARRIVAL = struct.Struct(">Qd")  # the length of the piece before what came, seconds since 1970
+ARRIVAL = struct.Struct(">Qd")  # the length of the piece before what came, seconds since 1970
 
 
 def sync_directory(path: Path) -> None:
@@ -155,6 +155,17 @@ class Piece:
             yield part[start:]
             start = max(start - len(part), 0)
 
+    def marked(self, start: int = 0) -> Iterator[tuple[bytes, Marks]]:
+        """The same, each part with its marks, counted from its first byte."""
+        deframer, arrivals = Deframer(), Arrivals(self.times)
+        with contextlib.closing(arrivals):
+            for data in self.chunks():
+                slices, marks = deframer.feed(data), Marks()
+                arrivals.note(marks, -start, len(data), slices)
+                part = payload_of(data, slices)[start:]
+                yield part, marks.between(0, len(part))
+                start = max(start - sum(stop - begin for _, begin, stop in slices), 0)
+
     def chunks(self) -> Iterator[bytes]:
         with self.path.open("rb", buffering=0) as file:
             while data := file.read(_CHUNK):
@@ -205,7 +216,7 @@ class PieceWriter:
         if now - self._timed_at >= _ARRIVAL_PERIOD or not self._timed_at:
             self._timed_at = now
             with contextlib.suppress(OSError):  # a full disk: that time is not known, then
-                os.write(self._times, _ARRIVAL.pack(self._size, time.time()))
+                os.write(self._times, ARRIVAL.pack(self._size, time.time()))
 
     def _makes_record(self, data: memoryview, slices: list[Slice]) -> bool:
         longest = max(self._deframer.lengths.values())
@@ -253,7 +264,7 @@ class MergedReader:
         self._file: BinaryIO | None = None
         self._deframer = Deframer()
         self._mark = b""
-        self._arrivals: _Arrivals | None = None
+        self._arrivals: Arrivals | None = None
         self.marks = Marks()  # of what was read; whoever reads forgets them
         self.last_byte = b""
 
@@ -302,7 +313,7 @@ class MergedReader:
         piece = self._spool.pieces[self._index]
         self._file = piece.path.open("rb", buffering=0)
         self._deframer = Deframer()
-        self._arrivals = _Arrivals(piece.times)
+        self._arrivals = Arrivals(piece.times)
         if piece.kind == LATE:
             self._mark = on_own_line(RECOVERING, self.last_byte)
 
@@ -313,7 +324,7 @@ class MergedReader:
         self._file = self._arrivals = None
 
 
-class _Arrivals:
+class Arrivals:
     """When the bytes of a piece came, read along with it."""
 
     def __init__(self, path: Path) -> None:
@@ -326,10 +337,10 @@ class _Arrivals:
 
     def _read(self) -> tuple[int, int] | None:
         """The next note as (from where in the piece, second); None when there is none yet."""
-        record = self._file.read(_ARRIVAL.size) if self._file else b""
-        if len(record) < _ARRIVAL.size:
+        record = self._file.read(ARRIVAL.size) if self._file else b""
+        if len(record) < ARRIVAL.size:
             return None
-        start, time_of = _ARRIVAL.unpack(record)
+        start, time_of = ARRIVAL.unpack(record)
         return start, int(time_of)
 
     def note(self, marks: Marks, position: int, length: int, slices: list[Slice]) -> None:
@@ -345,6 +356,12 @@ class _Arrivals:
                 marks.note(position + inside, self._time, stream)
             position += stop - start
         self._at += length
+
+    def at(self, place: int) -> int:
+        """The second in which what is at a place of the piece came; asked in ascending order."""
+        self._next = self._next or self._read()
+        self._pass(place)
+        return self._time
 
     def _pass(self, place: int) -> None:
         """Come to a place in the piece."""
