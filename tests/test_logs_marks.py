@@ -55,12 +55,19 @@ def test_a_spool_without_notes_has_streams_and_no_times(tmp_path: Path) -> None:
     assert (reader.marks.times, reader.marks.streams) == ([], [(0, ERR)])
 
 
+SCRIPT = "echo one; sleep 2.2; echo two >&2; sleep 0.2; echo three"
+
+
 @pytest.mark.django_db(transaction=True)
-def test_a_container_s_lines_have_times_and_streams(engine: Engine, follower: Follower) -> None:
+@pytest.mark.parametrize("attached", [True, False], ids=["seen as it came", "read from the engine"])
+def test_a_container_s_lines_have_times_and_streams(engine: Engine, follower: Follower, attached: bool) -> None:
     """dstackai/dstack#2926: logs had no time stamps."""
-    container = Container(engine, "echo one; sleep 2.2; echo two >&2; sleep 0.2; echo three")
+    container = Container(engine, SCRIPT)
     begin = time.time()
-    assert container.play(follower) == b"one\ntwo\nthree\n"
+    assert not attached or container.attach()
+    container.start()
+    container.wait()
+    assert container.end(follower) == b"one\ntwo\nthree\n"
     found = logindex.notes(container.run, 0, 100)
     assert found.streams == [(0, OUT), (4, ERR), (8, OUT)]
     assert [offset for offset, _ in found.times][:2] == [0, 4]
