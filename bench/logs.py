@@ -47,10 +47,14 @@ class NodeMemory:
         self.most: dict[int, float] = {}
 
     def look(self) -> None:
-        for pid in [self._stack.pid("node"), *self._stack.children("node")]:
+        for pid in [self._stack.pid("node"), *self._stack.children("node"), self._pump()]:
             with contextlib.suppress(OSError):
                 pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
                 self.most[pid] = max(self.most.get(pid, 0), round(pages * PAGE / 2**20, 1))
+
+    def _pump(self) -> int:
+        """The node's process that moves the output."""
+        return int((self._stack.data / "spool" / "pump.pid").read_text())
 
 
 def ours(product: Product, digest: str, memory: NodeMemory) -> float:

@@ -172,6 +172,19 @@ class Lifetime:
                     self._ping(self._connection)
             return self._number
 
+    @property
+    def descriptor(self) -> int | None:
+        """Of the connection, for another process to go on with; None for TLS, which can't be handed on."""
+        sock = self._connection.sock if self._connection else None
+        return None if sock is None or isinstance(sock, ssl.SSLSocket) else sock.fileno()
+
+    def take_up(self, number: int, fd: int) -> None:
+        """Go on with another process's number and the connection that proves it; the descriptor is ours from now on."""
+        with self._lock:
+            self._number, self._connection = number, _Connection()
+            self._connection.sock = socket.socket(fileno=fd)
+            self._connection.sock.settimeout(settings.ENGINE_TIMEOUT)
+
     def _alive(self) -> bool:
         if self._connection is None or self._connection.sock is None:
             return False  # http.client would connect again by itself

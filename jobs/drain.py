@@ -1,4 +1,4 @@
-"""The thread that reads every attached container's output into its spool. It waits for nothing else.
+"""The thread that reads output that comes over TLS into its spool; all other is moved by `jobs.pump`.
 
 A container whose output nobody reads stands still. So this knows no database, no Redis and no engine call, and
 shares no lock with code that does. With a full disk it keeps what it has and its descriptors, and goes on later.
@@ -25,14 +25,20 @@ _RETRY = 1.0  # seconds until a full disk is tried again
 
 @dataclass(eq=False)
 class Intake:
-    """One attach socket and the piece that it fills. `closed` is set when no more will be written."""
+    """One attach and the piece that it fills. `closed` is set when no more will be written."""
 
     run_id: int
-    sock: socket.socket
     spool: Spool
     piece: Piece
-    stuck: str = ""  # why nothing can be written at the moment
-    closed: threading.Event = field(default_factory=threading.Event)
+    stuck: str = field(default="", kw_only=True)  # why nothing can be written at the moment
+    closed: threading.Event = field(default_factory=threading.Event, kw_only=True)
+
+
+@dataclass(eq=False)
+class SocketIntake(Intake):
+    """One that the drain reads."""
+
+    sock: socket.socket
     writer: PieceWriter = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,20 +52,20 @@ class Drain(threading.Thread):
         super().__init__(name="drain", daemon=True)
         self._on_data, self._on_end = on_data, on_end
         self._selector = selectors.DefaultSelector()
-        self._orders: deque[tuple[str, Intake | None]] = deque()
+        self._orders: deque[tuple[str, SocketIntake | None]] = deque()
         self._wake_out, self._wake_in = os.pipe()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
         self._selector.register(self._wake_out, selectors.EVENT_READ)
-        self._stuck: set[Intake] = set()
+        self._stuck: set[SocketIntake] = set()
         self._buffer = memoryview(bytearray(_BUFFER))
 
-    def add(self, intake: Intake) -> None:
+    def add(self, intake: SocketIntake) -> None:
         """Read this socket from now on."""
         intake.sock.setblocking(False)
         self._order("add", intake)
 
-    def remove(self, intake: Intake) -> None:
+    def remove(self, intake: SocketIntake) -> None:
         """Stop reading a socket that did not end; `intake.closed` tells when."""
         self._order("remove", intake)
 
@@ -67,7 +73,7 @@ class Drain(threading.Thread):
         """End the thread, closing every socket."""
         self._order("stop", None)
 
-    def _order(self, verb: str, intake: Intake | None) -> None:
+    def _order(self, verb: str, intake: SocketIntake | None) -> None:
         self._orders.append((verb, intake))
         with contextlib.suppress(OSError):  # full of wakes already, or stopped
             os.write(self._wake_in, b".")
@@ -98,7 +104,7 @@ class Drain(threading.Thread):
                 self._close(intake)
         return True
 
-    def _read(self, intake: Intake) -> None:
+    def _read(self, intake: SocketIntake) -> None:
         """Move one buffer from the socket to the spool."""
         try:
             count = intake.sock.recv_into(self._buffer)
@@ -118,18 +124,18 @@ class Drain(threading.Thread):
             self._hold(intake, error)
         self._on_data(intake.run_id)
 
-    def _end(self, intake: Intake) -> None:
+    def _end(self, intake: SocketIntake) -> None:
         self._close(intake)
         self._on_end(intake.run_id)
 
-    def _hold(self, intake: Intake, error: OSError) -> None:
+    def _hold(self, intake: SocketIntake, error: OSError) -> None:
         """Read no more from a socket until what came from it can be written."""
         intake.stuck = error.strerror or str(error)
         log.error("the output of run %s can't be written and waits: %s", intake.run_id, intake.stuck)
         self._selector.unregister(intake.sock)
         self._stuck.add(intake)
 
-    def _retry(self, intake: Intake) -> None:
+    def _retry(self, intake: SocketIntake) -> None:
         try:
             intake.writer.retry()
         except OSError as error:
@@ -141,7 +147,7 @@ class Drain(threading.Thread):
         self._selector.register(intake.sock, selectors.EVENT_READ, intake)
         self._on_data(intake.run_id)
 
-    def _close(self, intake: Intake) -> None:
+    def _close(self, intake: SocketIntake) -> None:
         if intake in self._stuck:
             self._stuck.discard(intake)
         else:

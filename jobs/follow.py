@@ -11,9 +11,9 @@ import logging
 import os
 import selectors
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +23,11 @@ from django.db import DatabaseError, connection
 
 from jobs import containers_logs
 from jobs.containers import EngineRefused, EngineUnavailable
-from jobs.drain import Drain, Intake
+from jobs.drain import Drain, Intake, SocketIntake
 from jobs.mend import end_log
 from jobs.models import Run
+from jobs.pump import make_pipe, short_path
+from jobs.pumplink import Found, PumpIntake, PumpLink, Taken, apply
 from jobs.ship import Shipment, Shipper
 from jobs.spool import Spool
 from jobs.states import RunState
@@ -47,7 +49,7 @@ def request_attach(run_id: int, container_id: str, timeout: float) -> bool:
     """Ask this node's agent to attach to a container that is not started yet. False: not within `timeout` seconds."""
     request = json.dumps({"run": run_id, "container": container_id}).encode() + b"\n"
     try:
-        with socket.socket(socket.AF_UNIX) as sock, _short_path(_socket_path()) as path:
+        with socket.socket(socket.AF_UNIX) as sock, short_path(_socket_path()) as path:
             sock.settimeout(timeout)
             sock.connect(path)
             sock.sendall(request)
@@ -59,16 +61,6 @@ def request_attach(run_id: int, container_id: str, timeout: float) -> bool:
 
 def _socket_path() -> Path:
     return Path(settings.SPOOL_DIR) / "agent.sock"
-
-
-@contextlib.contextmanager
-def _short_path(path: Path) -> Iterator[str]:
-    """A name for the path that fits in a socket address, however deep its directory lies."""
-    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{fd}/{path.name}"
-    finally:
-        os.close(fd)
 
 
 # --- the agent's side ---
@@ -104,6 +96,7 @@ class Follower:
         self._stripes = [threading.Lock() for _ in range(_STRIPES)]  # a run's line is begun once
         self._ship = Shipper()
         self._drain = Drain(self._ship.touch, self._ended)
+        self._pump = PumpLink(self._root, self._ship.touch, self._ended)
         self._life = containers_logs.Lifetime()
         self._door = _Door(self)
         self._held: int | None = None
@@ -117,16 +110,46 @@ class Follower:
         except BlockingIOError as error:
             raise AnotherAgent(f"another agent works in {self._root}") from error
         self._forget_finished()
+        found = self._pump.connect()
         self._drain.start()
         self._ship.start()
         self._door.start()
+        self._take_up(found)
+        self._pump.start()
+
+    def _take_up(self, found: Found) -> None:
+        """Go on with what the pump has held since an earlier life of the agent."""
+        if found.life:
+            self._life.take_up(found.life[0], os.dup(found.life[1]))
+        for taken in found.runs:
+            if not self._take_up_run(taken):
+                for fd in taken.fds:
+                    os.close(fd)
+                self._pump.forget(taken.state["run"])
+
+    def _take_up_run(self, taken: Taken) -> bool:
+        """False when its spool is no more, or not what it was."""
+        run_id = int(taken.state["run"])
+        spool = Spool.find(self._root, run_id, settings.LOG_LIMIT_BYTES)
+        piece = spool.pieces[-1] if spool and spool.pieces else None
+        if spool is None or piece is None or piece.path.name != taken.state["piece"]:
+            return False
+        intake = PumpIntake(run_id, spool, piece, taken.fds)
+        apply(intake, taken.state)
+        line = self._lines[run_id] = _Line(run_id, spool, Shipment(run_id, spool), intake)
+        self._pump.take(intake)
+        self._ship.add(line.shipment)
+        if intake.closed.is_set():
+            self._door.look(run_id, _LOOK_AGAIN)
+        return True
 
     def stop(self) -> None:
-        """Let go of everything. Containers go on; the next agent adopts them and fills the hole."""
+        """Let go of everything. Containers go on, and the pump with them; the next agent takes them up."""
         self._door.stop()
+        self._pump.stop()
         self._drain.stop()
         self._ship.stop()
-        for thread in (self._door, self._drain, self._ship):
+        for thread in (self._door, self._pump, self._drain, self._ship):
             thread.join(10)
         if self._held is not None:
             os.close(self._held)
@@ -176,6 +199,7 @@ class Follower:
         if line:
             self._detach(line)
             line.shipment.close()
+        self._pump.forget(run_id)
         Spool.discard_at(self._root, run_id)
 
     def active_runs(self) -> set[int]:
@@ -214,8 +238,11 @@ class Follower:
         return _Line(run_id, spool, Shipment(run_id, spool))
 
     def _detach(self, line: _Line) -> None:
-        if line.intake and line.is_attached:
+        if isinstance(line.intake, SocketIntake) and line.is_attached:
             self._drain.remove(line.intake)
+            line.intake.closed.wait(5)
+        elif isinstance(line.intake, PumpIntake) and line.is_attached:
+            self._pump.remove(line.intake)
             line.intake.closed.wait(5)
 
     def _join(self, line: _Line) -> None:
@@ -231,8 +258,14 @@ class Follower:
             sock.close()
             raise
         piece.engine_life = life
-        line.intake = Intake(line.run_id, sock, line.spool, piece)
-        self._drain.add(line.intake)
+        if isinstance(sock, ssl.SSLSocket):  # its bytes come out of a library, not out of the kernel
+            intake = line.intake = SocketIntake(line.run_id, line.spool, piece, sock)
+            self._drain.add(intake)
+            return
+        if (fd := self._life.descriptor) is not None:
+            self._pump.keep_life(life, fd)
+        line.intake = PumpIntake(line.run_id, line.spool, piece, [sock.detach(), *make_pipe()])
+        self._pump.add(line.intake)
 
     def _begin_anew(self, line: _Line) -> None:
         """An earlier life of the agent attached, but nothing can have been printed yet."""
@@ -321,7 +354,7 @@ class _Door(threading.Thread):
     def start(self) -> None:
         path = _socket_path()
         path.unlink(missing_ok=True)
-        with _short_path(path) as short:
+        with short_path(path) as short:
             self._server.bind(short)
         os.chmod(path, 0o600)
         self._server.listen(64)

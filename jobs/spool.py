@@ -135,7 +135,7 @@ class Piece:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.kind = path.name.partition("-")[2]
-        self.times = path.with_name(path.name.partition("-")[0] + ".times")
+        self.times = path.with_name(f"{path.name.partition('-')[0]}.times")
         self.engine_life = 0
         self.saw_end = False  # the engine closed the stream
         self.delivered: dict[int, int] = {}  # payload bytes a stream, also those past the limit
@@ -179,23 +179,28 @@ class Piece:
 
 
 class PieceWriter:
-    """Appends frames to a piece, keeping the run's limit. Used by the drain alone."""
+    """Appends frames to a piece, keeping the run's limit. One at a time, in the drain or in the pump."""
 
     def __init__(self, spool: Spool, piece: Piece) -> None:
         self._spool = spool
-        self._fd = os.open(piece.path, os.O_WRONLY | os.O_APPEND)
+        self._fd = os.open(piece.path, os.O_WRONLY)  # splicing takes no O_APPEND
+        os.lseek(self._fd, 0, os.SEEK_END)
         self._times = os.open(piece.times, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._size = os.fstat(self._fd).st_size
         self._timed_at = 0.0
-        self._deframer = Deframer()
-        piece.delivered = self._deframer.lengths
+        self._deframer = piece.measure() if self._size else Deframer()  # of an earlier writer, killed half-way
+        piece.delivered = self.lengths = self._deframer.lengths  # payload bytes a stream, those not kept too
         self._unwritten = b""
 
     def write(self, data: memoryview) -> None:
         """Append what the limit allows and count the rest. Raises OSError when the disk is full: then `retry`."""
+        self._put(data[: self.admit(data)])
+
+    def admit(self, data: bytes | memoryview) -> int:
+        """Count what came; how many of its first bytes are to be written."""
         slices = self._deframer.feed(data)
         if self._deframer.broken:
-            return  # no frames: the piece stays as it was, never seen to end properly
+            return 0  # no frames: the piece stays as it was, never seen to end properly
         self._note_time()
         length = sum(stop - start for _, start, stop in slices)
         if not self._spool.has_record and self._makes_record(data, slices):
@@ -203,12 +208,16 @@ class PieceWriter:
         room = self._spool.limit - self._spool.kept
         if length <= room:
             self._spool.kept += length
-            self._put(data)
-            return
+            return len(data)
         self._spool.kept += room
         self._spool.drop(length - room)
-        if room:
-            self._put(data[: _position(slices, room)])
+        return _position(slices, room) if room else 0
+
+    def splice(self, pipe: int, count: int) -> int:
+        """Move at most `count` admitted bytes from a pipe, none of them through this process. Raises OSError."""
+        moved = os.splice(pipe, self._fd, count)
+        self._size += moved
+        return moved
 
     def _note_time(self) -> None:
         """What is written next has come now."""
@@ -218,7 +227,7 @@ class PieceWriter:
             with contextlib.suppress(OSError):  # a full disk: that time is not known, then
                 os.write(self._times, ARRIVAL.pack(self._size, time.time()))
 
-    def _makes_record(self, data: memoryview, slices: list[Slice]) -> bool:
+    def _makes_record(self, data: bytes | memoryview, slices: list[Slice]) -> bool:
         longest = max(self._deframer.lengths.values())
         self._spool.has_record = longest >= ENGINE_LINE or b"\n" in payload_of(data, slices)
         return self._spool.has_record

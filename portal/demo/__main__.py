@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from jobs import pump
 from portal.demo.children import Children, Failed
 from portal.demo.product import Product
 from portal.demo.sample import Sample
@@ -93,6 +94,7 @@ def _children(data: Path) -> Iterator[Children]:
         yield children
     finally:
         children.stop()
+        pump.end(data / "spool")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -18,7 +20,7 @@ from jobs.follow import Follower, request_attach
 from jobs.models import Run
 from tests import factories
 from tests.rigs.engine import BUSYBOX, Engine
-from tests.rigs.processes import wait_until
+from tests.rigs.processes import kill_pump, wait_until
 
 
 def make_run() -> Run:
@@ -135,14 +137,21 @@ class AgentProcess:
             line = next(line for line in status if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
 
-    def kill(self) -> None:
-        """SIGKILL: nothing is tidied."""
+    def kill(self, *, pump: bool = True) -> None:
+        """SIGKILL, and to the pump first: nothing is tidied."""
         assert self._process
+        if pump:
+            os.kill(self._process.pid, signal.SIGSTOP)  # or it would start another
+            self.kill_pump()
         self._process.kill()
         self._process.wait()
 
-    def restart(self) -> None:
-        self.kill()
+    @staticmethod
+    def kill_pump() -> None:
+        kill_pump(Path(settings.SPOOL_DIR))
+
+    def restart(self, *, pump: bool = True) -> None:
+        self.kill(pump=pump)
         self.start()
 
 

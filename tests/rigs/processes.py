@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from jobs import pump
+
 T = TypeVar("T")
 
 
@@ -101,6 +103,14 @@ def processes_naming(text: str) -> list[int]:
                 if text.encode() in (entry / "cmdline").read_bytes():
                     found.append(int(entry.name))
     return found
+
+
+def kill_pump(spool: Path) -> None:
+    """SIGKILL the log pump of a spool, which outlives the node, if there is one."""
+    pump.end(spool)
+    with contextlib.suppress(OSError, ValueError):
+        pid = int((spool / "pump.pid").read_text())
+        wait_until(lambda: b"pump.py" not in Path(f"/proc/{pid}/cmdline").read_bytes(), "its end", every=0.005)
 
 
 def tail_of(path: Path, *, size: int = 3000) -> str:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import httpx
 
-from tests.rigs.processes import Guard, end, free_port, has_ended, kill_group, tail_of, wait_until
+from tests.rigs.processes import Guard, end, free_port, has_ended, kill_group, kill_pump, tail_of, wait_until
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
@@ -144,9 +144,11 @@ class Stack:
         self._processes[role].send_signal(signal.SIGKILL)
         wait_until(lambda: not self.is_running(role), f"{role} killed", every=0.005)
 
-    def kill_group(self, role: str) -> None:
-        """SIGKILL the role with everything it has started, as when its host loses power."""
+    def kill_group(self, role: str, *, pump: bool = True) -> None:
+        """SIGKILL the role with everything it has started, as when its host loses power, or all but its log pump."""
         kill_group(self._processes[role])
+        if pump and role == "node":
+            kill_pump(self.data / "spool")
         self._collect(role)
 
     def stop(self, role: str) -> int:
@@ -168,6 +170,7 @@ class Stack:
             kill_group(process)
             self._collect(role)
         self._processes.clear()
+        kill_pump(self.data / "spool")
 
     def close(self) -> None:
         from django.db import connections

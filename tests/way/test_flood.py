@@ -8,6 +8,7 @@ from pathlib import Path
 from websockets.sync.client import ClientConnection, connect
 
 from portal.models import ApiToken
+from tests.rigs.processes import wait_until
 from tests.way.lab import Lab
 
 HEAD = struct.Struct(">QHQ")  # run, generation, offset
@@ -69,3 +70,21 @@ def test_the_watcher_of_one_job_sees_nothing_of_another(lab: Lab) -> None:
         lab.cancel(job)
     for job in jobs:
         lab.end(job)
+
+
+def test_an_upgrade_of_the_node_leaves_no_trace_in_a_flooding_log(lab: Lab) -> None:
+    """Stopped in mid-flood and started again, then killed with all its children; the witness is the job's own sum."""
+    script = (
+        "head -c 30000000 /dev/urandom > /tmp/f; n=0; while [ $n -lt 60 ]; do "
+        "dd if=/tmp/f bs=500000 skip=$n count=1 2> /dev/null; n=$((n+1)); sleep 0.1; done; "
+        "sha256sum < /tmp/f | cut -c1-64"
+    )
+    job = lab.start(script, memory_mib=256, millicpus=1000)
+    lab.stack.restart("node")
+    wait_until(lambda: len(lab.log(job)) > 2_000_000, "more of the flood", seconds=60)
+    lab.stack.kill_group("node", pump=False)
+    lab.stack.start("node")
+    lab.end(job, seconds=120)
+    log, run = lab.log(job), lab.run(job)
+    assert hashlib.sha256(log[:-65]).hexdigest().encode() == log[-65:-1]
+    assert (run.log_holes, run.log_generation) == ([], 0), "nothing was mended, so nothing was ever in doubt"
