@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.contrib.auth.signals import user_logged_out
 from django.db import transaction
 from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
@@ -61,13 +60,6 @@ def running(user: User) -> list[Job]:
 def membership_changed(instance: Membership, **_signal: Any) -> None:
     """Who left a team no longer sees its jobs: open pages look again."""
     look_again(instance.user_id)
-
-
-@receiver(user_logged_out)
-def logged_out(user: User | None, **_signal: Any) -> None:
-    """Close the sockets that this person's session had open."""
-    if user is not None:
-        look_again(user.pk)
 
 
 def look_again(user_id: int) -> None:

@@ -41,7 +41,6 @@ class Keeper:
         self._hosts_due = 0.0
         self.find_silent: Callable[[], list[str]] = list  # may block
         self.silent: list[str] = []  # hosts that were not heard of: every page is told
-        self._feed = Feed()
 
     def add(self, socket: "LiveSocket") -> None:
         """Ping the socket and check its right to be open, from now on, until `discard`."""
@@ -84,15 +83,16 @@ class Keeper:
 
     async def _hear(self) -> None:
         """Check a user's sockets when something is told of the user, and all when it may have been missed."""
-        hub.listen(self._feed, {_USERS})
+        feed = Feed()
+        hub.listen(feed, {_USERS})
         try:
             while True:
-                news = await self._feed.get()
+                news = await feed.get()
                 told = {topic.partition(":")[2] for topic, message in news.items() if "gap" not in message}
                 missed = any("gap" in message for message in news.values())
                 await self._check([found for found in self._sockets if missed or str(found.user.pk) in told])
         finally:
-            hub.leave(self._feed)
+            hub.leave(feed)
 
     async def _check(self, sockets: Collection["LiveSocket"]) -> None:
         """Close those that may be open no longer, and let the others look at everything anew."""

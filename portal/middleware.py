@@ -14,6 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone, translation
 
+from portal import live
 from portal.zones import zone_named
 
 ZONE_COOKIE = "dockyard_zone"  # set by the page's script: the browser's IANA zone
@@ -29,6 +30,8 @@ class Sessions(SessionMiddleware):
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         answer = super().process_response(request, response)
+        if (user := getattr(request, "logged_out", None)) is not None:
+            live.publish(live.user_topic(user), {"user": user})  # the session is gone by now: its sockets close
         cookie = answer.cookies.get(settings.SESSION_COOKIE_NAME)
         if cookie is not None and not cookie.value and not getattr(request, "logs_out", False):
             del answer.cookies[settings.SESSION_COOKIE_NAME]
@@ -36,9 +39,10 @@ class Sessions(SessionMiddleware):
 
 
 @receiver(user_logged_out)
-def _logs_out(request: Any, **_signal: Any) -> None:
+def _logs_out(request: Any, user: Any, **_signal: Any) -> None:
     if request is not None:
         request.logs_out = True
+        request.logged_out = user and user.pk
 
 
 class Reader:

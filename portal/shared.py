@@ -25,6 +25,7 @@ class Shared:
     """Answers of blocking functions by key. Belongs to one event loop."""
 
     def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._answers: dict[Hashable, _Answer] = {}
 
     async def ask(self, key: Hashable, since: float, function: Callable[..., Any], *args: Any) -> Any:
@@ -32,6 +33,8 @@ class Shared:
 
         Whoever has heard of a change at `since` so gets an answer that knows of it.
         """
+        if self._loop is not asyncio.get_running_loop():  # a test's
+            self._loop, self._answers = asyncio.get_running_loop(), {}
         found = self._answers.get(key)
         if found is None or found.begun < since or _failed(found.task):
             found = self._begin(key, function, *args)

@@ -2,13 +2,16 @@
 
 import asyncio
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from channels.testing import WebsocketCommunicator
 from django.test import Client
+from django.utils import timezone
 
+from gpus.models import Node
 from jobs import control
 from portal import live
 from portal.models import User
@@ -94,6 +97,34 @@ async def test_log_out_closes_even_when_its_news_is_lost(settings: Any) -> None:
     async with open_socket("/ws/changes/", cast["alice"], client=client) as socket:
         await in_db(client.logout)()
         assert await closed_with(socket) == SIGNED_OUT
+
+
+async def test_log_out_closes_at_once(settings: Any) -> None:
+    settings.SOCKET_RECHECK = 60
+    cast = await _cast()
+    client = Client()
+    await in_db(client.force_login)(cast["alice"])
+    async with (
+        open_socket("/ws/changes/", cast["alice"], client=client) as socket,
+        open_socket("/ws/changes/", cast["alice"]) as elsewhere,
+    ):
+        for found in (socket, elsewhere):
+            await message(found, lambda found: "jobs" in found)
+        await in_db(client.post)("/accounts/logout/")
+        assert await closed_with(socket) == SIGNED_OUT
+        assert await elsewhere.receive_nothing(timeout=0.5), "another browser's session goes on"
+
+
+async def test_a_silent_host_is_named_on_every_page(settings: Any) -> None:
+    cast = await _cast()
+    node = await in_db(factories.make_node)("alpha", gpus=0)
+    async with open_socket("/ws/changes/", cast["alice"]) as socket:
+        await message(socket, lambda found: "jobs" in found)
+        old = timezone.now() - timedelta(seconds=settings.NODE_SILENT_AFTER + 1)
+        await in_db(lambda: Node.objects.filter(pk=node.pk).update(last_seen=old))()
+        assert await message(socket, lambda found: found.get("silent") == ["alpha"])
+        await in_db(lambda: Node.objects.filter(pk=node.pk).update(last_seen=timezone.now()))()
+        assert await message(socket, lambda found: found.get("silent") == [])
 
 
 async def test_leaving_the_team_closes_the_jobs_socket(settings: Any) -> None:

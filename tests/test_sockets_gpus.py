@@ -110,6 +110,28 @@ async def test_a_second_job_on_a_shared_gpu_is_named_at_once() -> None:
     assert [held["job_name"] for held in told["nodes"][0]["gpus"][0]["holders"]] == ["one", "two"]
 
 
+async def test_who_may_see_the_same_is_sent_the_same_and_only_the_newest_of_many() -> None:
+    """A slow browser loses samples, never memory."""
+    cast = await _cast()
+    bob = await in_db(factories.make_user)("bob")
+    async with open_socket("/ws/gpus/", cast["alice"]) as one, open_socket("/ws/gpus/", bob) as other:
+        for socket in (one, other):
+            await message(socket, lambda found: "nodes" in found)
+        for number in range(200):
+            await in_db(live.publish)(live.gpus_topic("alpha"), _reading(at=float(number)))
+        told = [await _until(socket, 199.0) for socket in (one, other)]
+    assert told[0][-1] == told[1][-1]
+    assert max(map(len, told)) < 100
+
+
+async def _until(socket: Any, at: float) -> list[dict[str, Any]]:
+    """What the socket says, to the reading of that time."""
+    found: list[dict[str, Any]] = []
+    while not found or found[-1]["nodes"][0]["at"] != at:
+        found.append(await message(socket, lambda said: "nodes" in said))
+    return found
+
+
 def test_the_page_says_what_to_do_without_hosts(client: Client) -> None:
     client.force_login(factories.make_user("alice"))
     assert "manage.py node" in client.get("/gpus/").content.decode()

@@ -1,6 +1,7 @@
 """A job's socket: its state on every change, its log by offset, its GPUs."""
 
 import asyncio
+import contextlib
 import json
 import struct
 from collections.abc import AsyncIterator
@@ -9,11 +10,12 @@ from typing import Any
 import pytest
 from channels.testing import WebsocketCommunicator
 
-from jobs import control, logstore
+from jobs import control, logstore, tail
 from jobs.logwindow import PIECE, WINDOW, LogWindow
 from jobs.models import Job, Run
 from portal import live
 from tests import factories
+from tests.rigs.redis import RedisServer
 from tests.sockets import in_db, message, open_socket, publishing
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -156,6 +158,53 @@ async def test_the_log_of_another_job_is_never_sent() -> None:
         await _follow(socket, other)
         await _follow(socket, cast["run"])
         assert await _read(socket, 0, 5) == b"mine\n"
+
+
+def _reads_of_tail() -> int:
+    """How often Redis was asked for bytes of a tail."""
+    stats: Any = live.connection().info("commandstats")
+    return int(stats.get("cmdstat_xrange", {}).get("calls", 0))
+
+
+async def test_what_many_watch_is_read_once_for_all_of_them() -> None:
+    cast = await _running()
+    async with contextlib.AsyncExitStack() as stack:
+        watchers = [await stack.enter_async_context(open_socket(_path(cast), cast["alice"])) for _ in range(10)]
+        for socket in watchers:
+            await _follow(socket, cast["run"])
+            await message(socket, lambda found: found.get("log", {}).get("end") == 0)
+        before = await in_db(_reads_of_tail)()
+        await in_db(tail.push)(cast["run"].pk, 0, 6, b"hello\n", entries=1)
+        await in_db(live.publish)(live.log_topic(cast["run"].pk), {"generation": 0, "end": 6})
+        assert [await _read(socket, 0, 6) for socket in watchers] == [b"hello\n"] * 10
+        assert await in_db(_reads_of_tail)() == before + 1
+
+
+async def test_a_run_whose_tail_was_flushed_goes_on_from_its_segments(redis_server: RedisServer) -> None:
+    cast = await _running(b"first\n")
+    async with open_socket(_path(cast), cast["alice"]) as socket:
+        await _follow(socket, cast["run"])
+        await _read(socket, 0, 6)
+        await in_db(tail.push)(cast["run"].pk, 0, 12, b"second", entries=1)
+        await in_db(live.publish)(live.log_topic(cast["run"].pk), {"generation": 0, "end": 12})
+        assert await _read(socket, 6, 12) == b"second"
+        redis_server.flush()
+        await in_db(_print)(cast["run"], b"second and third\n")
+        assert await _read(socket, 12, 23) == b" and third\n"
+
+
+async def test_a_burst_of_changes_costs_few_looks_and_ends_with_the_newest() -> None:
+    """django/channels_redis#181"""
+    cast = await _running()
+    async with open_socket(_path(cast), cast["alice"]) as socket:
+        await message(socket, lambda found: "job" in found)
+        for number in range(200):
+            await in_db(lambda name=f"n{number}": Job.objects.filter(pk=cast["job"].pk).update(name=name))()
+            await in_db(live.publish)(live.job_topic(cast["job"].pk), {"job": cast["job"].pk})
+        told = []
+        while not told or told[-1] != "n199":
+            told.append((await message(socket, lambda found: "job" in found))["job"]["name"])
+        assert len(told) < 100
 
 
 async def test_a_mended_log_is_told_by_its_generation_and_read_anew() -> None:
