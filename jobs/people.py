@@ -10,7 +10,7 @@ from jobs import control
 from jobs.models import Job, JobEvent, Membership
 from jobs.states import LIVE, JobState
 from portal import live
-from portal.models import User
+from portal.models import ApiToken, User
 
 DEACTIVATED = "DEACTIVATED"  # why a job was held, or released: the owner's account
 
@@ -59,6 +59,12 @@ def running(user: User) -> list[Job]:
 @receiver([post_save, post_delete], sender=Membership)
 def membership_changed(instance: Membership, **_signal: Any) -> None:
     """Who left a team no longer sees its jobs: open pages look again."""
+    look_again(instance.user_id)
+
+
+@receiver(post_delete, sender=ApiToken)
+def token_revoked(instance: ApiToken, **_signal: Any) -> None:
+    """Close the sockets that were opened with it."""
     look_again(instance.user_id)
 
 
