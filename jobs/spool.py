@@ -147,16 +147,8 @@ class Piece:
             deframer.feed(data)
         return deframer
 
-    def payload(self, start: int = 0) -> Iterator[bytes]:
-        """The payload of both streams in order of arrival, from its byte `start` on."""
-        deframer = Deframer()
-        for data in self.chunks():
-            part = payload_of(data, deframer.feed(data))
-            yield part[start:]
-            start = max(start - len(part), 0)
-
     def marked(self, start: int = 0) -> Iterator[tuple[bytes, Marks]]:
-        """The same, each part with its marks, counted from its first byte."""
+        """The payload of both streams in order of arrival, from its byte `start` on: parts, with their own marks."""
         deframer, arrivals = Deframer(), Arrivals(self.times)
         with contextlib.closing(arrivals):
             for data in self.chunks():
