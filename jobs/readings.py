@@ -69,7 +69,7 @@ def job_charts(
     return {
         "run": run.pk, "from": window.start.timestamp(), "to": window.end.timestamp(),
         "gpus": [{**gpu, **_gpu(gpu["uuid"], window)} for gpu in granted_gpus(run)],
-        "container": _container(run, window), "events": _events(run, window),
+        "container": _container(run, window), "events": _events(run, window, to_the_end=window.end >= whole.end),
     }  # fmt: skip
 
 
@@ -137,11 +137,13 @@ def _every(window: Window) -> int:
     return next(n for n in (60, 30, 20, 15, 12, 10, 6, 5, 4, 3, 2, 1) if n == 1 or minutes / n > 4 * MOST_POINTS)
 
 
-def _events(run: Run, window: Window) -> list[dict[str, Any]]:
-    """What befell the run in that time, oldest first: its states, wishes, signals and warnings."""
-    found = JobEvent.objects.filter(run=run, kind__in=MARKED, at__gte=window.start, at__lte=window.end)
+def _events(run: Run, window: Window, *, to_the_end: bool) -> list[dict[str, Any]]:
+    """What befell the run in that time, oldest first: its states, wishes, signals and warnings. Its end is written
+    down a moment after it, and marked where the lines end."""
+    found = JobEvent.objects.filter(run=run, kind__in=MARKED, at__gte=window.start)
+    found = found if to_the_end else found.filter(at__lte=window.end)
     rows = list(found.select_related("actor").order_by("-id")[:MOST_EVENTS])
     return [
-        {"at": event.at.timestamp(), "kind": event.kind, "text": wording.event_sentence(event)}
+        {"at": min(event.at, window.end).timestamp(), "kind": event.kind, "text": wording.event_sentence(event)}
         for event in reversed(rows)
     ]

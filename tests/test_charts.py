@@ -12,6 +12,7 @@ from gpus import history
 from gpus.models import ContainerMinute, GPUMinute
 from gpus.series import line
 from jobs.models import JobEvent, Run
+from jobs.states import EndReason, JobState, RunState
 from portal import live
 from portal.models import User
 from tests import factories
@@ -125,6 +126,14 @@ def test_what_befell_the_run_is_marked_on_its_axis(run: Run, client: Client) -> 
     assert [event["kind"] for event in found] == ["WARNED", "SIGNALLED"]
     assert found[1]["text"] == "Sent SIGTERM to its processes"
     assert found[0]["at"] == pytest.approx((run.started_at + timedelta(minutes=5)).timestamp())
+
+
+def test_the_end_is_marked_where_the_lines_end(run: Run, client: Client) -> None:
+    ended = timezone.now() - timedelta(seconds=2)  # its event is written now
+    assert run.end(RunState.RUNNING, EndReason.COMPLETED, JobState.SUCCEEDED, now=ended)
+    found = charts(client, run)
+    assert [event["text"] for event in found["events"]] == ["Run ended: completed"]
+    assert found["events"][0]["at"] == found["to"] == pytest.approx(ended.timestamp())
 
 
 @pytest.mark.parametrize("query", ["?from=x", "?from=nan", "?to=-1", "?from=1e300"])
