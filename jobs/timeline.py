@@ -41,7 +41,7 @@ def picture(user: Any, start: datetime, end: datetime, now: datetime) -> dict[st
     `hosts`: their GPUs, why they are closed, since when they were. `blocks` (None: too many): `host` and `lanes`, the
     places of its GPUs in that host (none: it has no GPU), `from`, `to` (None: it runs), and while it runs `until` (its
     limit) and `likely` ([early, late]). `bins`: by host, the part of its GPUs that was or will be held, `step` seconds
-    apart. `expected`: what waits, from its earliest to its latest start. Others' jobs have no name.
+    apart from `first` on. `expected`: what waits, from its earliest to its latest start. Others' jobs have no name.
     """
     hosts = list(Node.objects.prefetch_related("gpus").order_by("name"))
     lanes = _lanes(hosts)
@@ -204,16 +204,20 @@ def _bins(hosts: list[Node], start: datetime, end: datetime, now: datetime) -> d
     """The part of each host's GPUs that was held, in steps. Live runs count to their limits, where they have one."""
     rolled = hostdays.rolled_until() if end - start > SWEPT else None
     swept = start if rolled is None else min(max(rolled, start), end)
-    step = (end - start) / BINS
+    step, first = (end - start) / BINS, start
     sums: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     if swept > start:
-        step = max(round(step / DAY), 1) * DAY
+        step, first = max(round(step / DAY), 1) * DAY, midnight(start.astimezone(UTC).date())
         rows = HostDay.objects.filter(day__gte=start.astimezone(UTC).date(), day__lt=swept.astimezone(UTC).date())
         for node, day, seconds in rows.values_list("node_id", "day", "gpu_seconds").iterator():
-            sums[node][max((midnight(day) - start) // step, 0)] += seconds
+            sums[node][(midnight(day) - first) // step] += seconds
     for hold in chain(hostdays.held(swept, min(end, now)), _planned(now, end)):
-        _add(sums[hold.node], hold, start, step)
-    return {"step": step.total_seconds(), "bins": [_shares(sums[host.pk], len(_gpus(host)), step) for host in hosts]}
+        _add(sums[hold.node], hold, first, step)
+    return {
+        "step": step.total_seconds(),
+        "first": first.timestamp(),
+        "bins": [_shares(sums[host.pk], len(_gpus(host)), step) for host in hosts],
+    }
 
 
 def _planned(now: datetime, end: datetime) -> Iterator[hostdays.Hold]:

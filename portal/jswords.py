@@ -125,6 +125,7 @@ def _gpus() -> dict[str, str]:
 def _timeline() -> dict[str, str]:
     return {
         "expected": _("expected to start"),
+        "expected row": _("expected"),
         "kept": _("its host is kept for it"),
         "held": _("GPUs held: {percent} %"),
         "from": _("from"),

@@ -49,7 +49,7 @@ function element(tag, className, ...children) {
 function build() {
   rows.length = 0;
   const wide = data.hosts.length > UNFOLDED;
-  const made = [{ name: word("expected"), host: null, open: true }, ...data.hosts.map((host, at) => ({ name: host.name, host: at, open: !wide }))];
+  const made = [{ name: word("expected row"), host: null, open: true }, ...data.hosts.map((host, at) => ({ name: host.name, host: at, open: !wide }))];
   place.replaceChildren(...made.map(rowOf));
 }
 
@@ -82,7 +82,7 @@ function arrange(row) {
     const dated = data.expected.filter((job) => job.from !== null);
     const ends = pack(dated, (job) => [job.from, job.to ?? job.from]);
     row.blocks = dated.map((job, at) => ({ ...job, lane: ends.lanes[at], kind: "expected" }));
-    row.lanes = Math.min(Math.max(ends.count, 1), 12);
+    row.lanes = Math.min(Math.max(ends.count, 1), 6);
     return;
   }
   const gpus = data.hosts[row.host].gpus.length;
@@ -229,7 +229,7 @@ function drawHeld(pen, row) {
   pen.fillStyle = colours.accent;
   if (bins) {
     for (const [number, share] of Object.entries(bins)) {
-      const at = data.from + number * data.step;
+      const at = data.first + number * data.step;
       pen.globalAlpha = at + data.step / 2 > data.now ? 0.35 : 0.8;
       pen.fillRect(x(at), base - share * tall, Math.max(x(at + data.step) - x(at) - 0.5, 0.5), Math.max(share * tall, 0.5));
     }
@@ -241,6 +241,9 @@ function drawHeld(pen, row) {
       const [start, end] = [x(block.from), x(block.to ?? data.now)];
       pen.fillStyle = tone(block)[0];
       pen.fillRect(start, 3 + block.lane * high, Math.max(end - start, 0.75), Math.max(high - 0.3, 0.6));
+      if (block.to || !block.until) continue;
+      pen.globalAlpha = 0.25;
+      pen.fillRect(end, 3 + block.lane * high, Math.max(x(block.until) - end, 0), Math.max(high - 0.3, 0.6));
     }
   }
   pen.globalAlpha = 1;
@@ -351,7 +354,7 @@ function shareAt(row, event) {
   const bins = row.host === null ? null : data.bins?.[row.host];
   if (!bins) return null;
   const moment = from + ((event.clientX - row.canvas.getBoundingClientRect().left) / width()) * (to - from);
-  return bins[Math.floor((moment - data.from) / data.step)] ?? 0;
+  return bins[Math.floor((moment - data.first) / data.step)] ?? 0;
 }
 
 function told(block) {
