@@ -18,7 +18,7 @@ from django.utils import timezone
 from gpus import simulated
 from gpus.models import GPU, Node
 from gpus.record import Recorder
-from jobs import dispatch
+from jobs import dispatch, hostdays
 from jobs.models import Allocation, AllocationSlot, Job, JobEvent, Membership, Run, Team, UsageDay
 from portal.models import User
 
@@ -57,6 +57,8 @@ def fill(size: Size) -> None:
     add_running(size)
     add_waiting(size)
     add_usage()
+    while hostdays.roll_up(timezone.now()):
+        pass
     _analyse()
     dispatch.run_pass()  # the scheduler's own reasons and estimates
 
@@ -158,15 +160,16 @@ def _add_events(size: Size, submitted: str, ended: str) -> None:
 def add_running(size: Size) -> None:
     """Each on two GPUs, so that all are taken."""
     span, first = (size.ended + 1, size.ended + RUNNING), size.ended + 1
-    since = f"1800 + (n * 37) % 7200"
+    since = "1800 + (n * 37) % 7200"
     limit = "36000 + (n % 7) * 7200"
     _insert(
-        Job, span, id="n", **_asked(limit), gpus="2", state="'RUNNING'", created_at=_ago(f"{since} + 300"),
-        queued_at=_ago(f"{since} + 300"), started_at=_ago(since),
+        Job, span, id="n", **_asked(limit), gpus="2", state="'RUNNING'",
+        created_at=_ago(f"{since} + 300"), queued_at=_ago(f"{since} + 300"), started_at=_ago(since),
     )  # fmt: skip
     gpu = f"(n - {first}) * 2"
     _insert(
-        Run, span, id="n", job_id="n", number="1", node_id=_node(gpu), state="'RUNNING'", placed_at=_ago(f"{since} + 5"),
+        Run, span, id="n", job_id="n", number="1", node_id=_node(gpu), state="'RUNNING'",
+        placed_at=_ago(f"{since} + 5"),
         starting_at=_ago(f"{since} + 4"), started_at=_ago(since), deadline=_ago(f"{since} - ({limit})"),
         container_id=_container(),
     )  # fmt: skip
@@ -196,7 +199,8 @@ def _asked(limit: str = "14400") -> dict[str, str]:
     image = _pick([f"registry.lab/{word}/{phase}:2.{at}" for at, word in enumerate(WORDS) for phase in PHASES], step=3)
     return {
         "name": f"{words} || '-lr' || (n % 9 + 1) || 'e-4-' || n", "image": image, "owner_id": _USER, "team_id": _TEAM,
-        "submission": _uuid(), "millicpus": "8000", "memory_mib": "32768", "shm_mib": "1024", "script": "'python train.py'",
+        "submission": _uuid(), "millicpus": "8000", "memory_mib": "32768", "shm_mib": "1024",
+        "script": "'python train.py'",
         "limit_seconds": limit,
     }  # fmt: skip
 
@@ -229,8 +233,8 @@ def _insert(model: type[Model], span: tuple[int, int], **told: str | None) -> No
     """One row for each number `n` of the span; None leaves a column to the database."""
     columns = {name: sql for name, sql in {**_defaults(model), **told}.items() if sql is not None}
     first, last = span
-    series = f"(SELECT generate_series({first}, {last}) AS n)" if _postgres() else (
-        f"(WITH RECURSIVE s(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM s WHERE n < {last}) SELECT n FROM s)")  # fmt: skip
+    numbers = f"WITH RECURSIVE s(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM s WHERE n < {last}) SELECT n FROM s"
+    series = f"(SELECT generate_series({first}, {last}) AS n)" if _postgres() else f"({numbers})"
     names = ", ".join(f'"{name}"' for name in columns)
     _execute(f"INSERT INTO {model._meta.db_table} ({names}) SELECT {', '.join(columns.values())} FROM {series} AS s")
 
@@ -238,7 +242,7 @@ def _insert(model: type[Model], span: tuple[int, int], **told: str | None) -> No
 def _defaults(model: type[Model]) -> dict[str, str]:
     """Each column's own default, as SQL."""
     fields = [field for field in model._meta.concrete_fields if not field.primary_key and not field.generated]
-    return {field.column: _default(field) for field in fields}
+    return {str(field.column): _default(field) for field in fields}
 
 
 def _default(field: "Field[Any, Any]") -> str:

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
 from typing import Any
 
@@ -49,7 +50,9 @@ Pages = dict[str, list[str]]
 def pages_of(user: User) -> Pages:
     """Page → the addresses that are asked for in turn."""
     seen = visible_jobs(user)
-    newest = list(seen.order_by("-id").values_list("pk", flat=True)[:1])[0]
+    newest = seen.latest("pk").pk
+    year, since = datetime.now(UTC).timestamp() - data.YEAR, f"{datetime.now(UTC) - timedelta(days=180):%Y-%m-%d}"
+    until = f"{datetime.now(UTC) - timedelta(days=150):%Y-%m-%d}"
     ended = [f"/jobs/{pk}/" for pk in seen.filter(state="SUCCEEDED").order_by("-id").values_list("pk", flat=True)[:40]]
     others = [f"/jobs/{pk}/" for state in ("RUNNING", "QUEUED")
               for pk in seen.filter(state=state).values_list("pk", flat=True)[:40]]  # fmt: skip
@@ -68,10 +71,14 @@ def pages_of(user: User) -> Pages:
         "queue": ["/queue/", "/queue/?after=500"],
         "GPUs": ["/gpus/"],
         "history": [
-            "/history/", "/history/?whose=all", "/history/?whose=all&state=failed", "/history/?whose=all&reason=TIME_LIMIT",
-            "/history/?whose=all&since=2026-06-01&until=2026-06-30", "/history/?q=moe-lr2",
+            "/history/", "/history/?whose=all", "/history/?whose=all&state=failed", "/history/?q=moe-lr2",
+            "/history/?whose=all&reason=TIME_LIMIT", f"/history/?whose=all&since={since}&until={until}",
         ],
         "fair share": ["/fairshare/"],
+        "timeline": ["/timeline/data.json", *(
+            f"/timeline/data.json?from={year + at * 86400:.0f}&to={year + (at + days) * 86400:.0f}"
+            for at, days in ((100, 1), (335, 31), (3, 365))
+        )],
     }  # fmt: skip
 
 
@@ -155,9 +162,8 @@ def main(jobs: int, events: int, requests: int) -> None:
             begun = time.monotonic()
             call_command("flush", interactive=False, verbosity=0)  # what an interrupted filling has left
             data.fill(size)
-            say(
-                f"{connection.vendor}: {jobs} jobs and {JobEvent.objects.count()} events in {time.monotonic() - begun:.0f} s"
-            )
+            took = time.monotonic() - begun
+            say(f"{connection.vendor}: {jobs} jobs and {JobEvent.objects.count()} events in {took:.0f} s")
         data.alive()
         stack = Stack("unix:///nowhere.sock", periods=AS_SHIPPED)
         try:
