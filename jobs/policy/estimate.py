@@ -17,12 +17,12 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
-from operator import attrgetter
+from typing import NamedTuple
 
 from jobs.policy.gaps import Gaps
 from jobs.policy.hardware import GpuKind, Hardware, kind_of
 from jobs.policy.ledger import least, shares
-from jobs.policy.levels import levels
+from jobs.policy.levels import Level, levels
 from jobs.policy.view import WHOLE, Expected, Gpu, Running, Snapshot, Waiting
 from jobs.quotas import least_milli
 
@@ -43,17 +43,19 @@ def expected(
     `started` are the runs that this pass starts. `latest` is None for the `unsure`, whose gates open nobody knows
     when, and for jobs on hold or that no open node could take, which hold back nobody else.
     """
-    runs = [*snapshot.running, *started]
-    cards = _Cards(hardware, runs)
-    early = _Course(snapshot, runs, cards, late=False)
-    late = _Course(snapshot, runs, cards, late=True)
+    ends = [_Ending(run, *_ends(run, snapshot.now)) for run in (*snapshot.running, *started)]
+    early, late = _courses(snapshot, ends, hardware)
     asks: dict[object, _Ask] = {}
     found: dict[int, Expected] = {}
     for job in line:
         ask = asks.get(job.shape)
         if ask is None:
             ask = asks[job.shape] = _Ask(job, hardware, early, late)
-        soon, far = (0.0, inf) if job.held_by or not ask.open else (early.start(job, ask), late.start(job, ask))
+        soon, far = 0.0, inf
+        if ask.open and not job.held_by:
+            quick, slow = _takes(job)
+            soonest = 0.0 if job.start_after is None else max((job.start_after - snapshot.now).total_seconds(), 0.0)
+            soon, far = early.start(job, ask, soonest, quick), late.start(job, ask, soonest, slow)
         if only is None or job.id in only:
             found[job.id] = _range(snapshot.now, min(soon, far), inf if job.id in unsure else far)
     return found
@@ -62,24 +64,57 @@ def expected(
 def _range(now: datetime, soon: float, far: float) -> Expected:
     """In `soon` seconds at the earliest, of which nothing is known when it is inf, and in `far` at the latest."""
     return Expected(
-        earliest=now + timedelta(seconds=0.0 if soon == inf else soon),
+        earliest=now if soon in (0.0, inf) else now + timedelta(seconds=soon),
         latest=None if far == inf else now + timedelta(seconds=far),
     )
+
+
+class _Ending(NamedTuple):
+    """A run, and in how many seconds it ends early and late."""
+
+    run: Running
+    early: float
+    late: float
+
+
+def _ends(run: Running, now: datetime) -> tuple[float, float]:
+    if run.stopping:
+        return 0.0, 0.0
+    limit = inf if run.ends_by is None else max((run.ends_by - now).total_seconds(), 0.0)
+    if run.likely is None:
+        return (0.0 if limit == inf else limit * _QUICK), limit
+    early, late = ((at - now).total_seconds() for at in run.likely)
+    return min(max(early, 0.0), limit), min(max(late, 0.0), limit)
+
+
+def _takes(job: Waiting) -> tuple[float, float]:
+    """How long the job runs early and late."""
+    limit = inf if job.limit_seconds is None else float(job.limit_seconds)
+    if job.likely_seconds is not None:
+        return min(job.likely_seconds[0], limit), min(job.likely_seconds[1], limit)
+    return (0.0 if limit == inf else limit * _QUICK), limit
+
+
+def _courses(snapshot: Snapshot, ends: Sequence[_Ending], hardware: Hardware) -> tuple["_Course", "_Course"]:
+    pools = _pools(hardware, ends)
+    users = levels(snapshot.user_limits, ends, hardware, lambda run: run.user)
+    teams = levels(snapshot.team_limits, ends, hardware, lambda run: run.team)
+    early, late = (_Course(hardware, ends, pools[late], users[late], teams[late], late=late) for late in (False, True))
+    return early, late
 
 
 class _Course:
     """One way that things may go: when GPUs, and users' and teams' quotas, become free. Seconds from now."""
 
-    def __init__(self, snapshot: Snapshot, runs: Sequence[Running], cards: "_Cards", *, late: bool) -> None:
-        self._now, self._late, self._hardware = snapshot.now, late, cards.hardware
-        self._ends = [(run, self._end(run)) for run in runs]
-        self.pools = cards.pools(self._ends, late=late)
-        self._users = levels(snapshot.user_limits, self._ends, cards.hardware, attrgetter("user"))
-        self._teams = levels(snapshot.team_limits, self._ends, cards.hardware, attrgetter("team"))
+    def __init__(
+        self, hardware: Hardware, ends: Sequence[_Ending], pools: dict["_Key", "_Pool"], users: dict[int, Level],
+        teams: dict[int, Level], *, late: bool,
+    ) -> None:  # fmt: skip
+        self._hardware, self._ends, self._late = hardware, ends, late
+        self.pools, self._users, self._teams = pools, users, teams
 
-    def start(self, job: Waiting, ask: "_Ask") -> float:
+    def start(self, job: Waiting, ask: "_Ask", soonest: float, takes: float) -> float:
         """When the job starts; from then on it holds what it takes. inf: never, as far as one can see."""
-        takes, soonest = self._takes(job), 0.0 if job.start_after is None else self._soonest(job.start_after)
         user, team = self._users.get(job.user), self._teams.get(job.team)
         if user is not None:
             soonest = user.ready(job, ask.milli, soonest)
@@ -100,35 +135,13 @@ class _Course:
             return self._host.take(job, soonest, takes)
         pools = ask.late if self._late else ask.early
         if ask.is_share:
-            milli = ask.milli
-            best = pools[0] if len(pools) == 1 else min(pools, key=lambda pool: pool.part_free(milli), default=None)
-            return inf if best is None else best.take_part(milli, soonest, takes)
+            best = _first_part(pools, ask.milli) if len(pools) > 1 else pools[0] if pools else None
+            return inf if best is None else best.take_part(ask.milli, soonest, takes)
         return _take_soonest(pools, ask.count, soonest, takes)
 
     @cached_property
     def _host(self) -> "_Host":
-        return _Host(self._hardware, self._ends)
-
-    def _soonest(self, start_after: datetime) -> float:
-        return max((start_after - self._now).total_seconds(), 0.0)
-
-    def _takes(self, job: Waiting) -> float:
-        limit = inf if job.limit_seconds is None else float(job.limit_seconds)
-        if job.likely_seconds is not None:
-            return min(job.likely_seconds[self._late], limit)
-        if self._late:
-            return limit
-        return 0.0 if limit == inf else limit * _QUICK
-
-    def _end(self, run: Running) -> float:
-        limit = inf if run.ends_by is None else max((run.ends_by - self._now).total_seconds(), 0.0)
-        if run.stopping:
-            return 0.0
-        if run.likely is not None:
-            return min(max((run.likely[self._late] - self._now).total_seconds(), 0.0), limit)
-        if self._late:
-            return limit
-        return 0.0 if limit == inf else limit * _QUICK
+        return _Host(self._hardware, [(end.late if self._late else end.early, end.run) for end in self._ends])
 
 
 class _Ask:
@@ -141,6 +154,18 @@ class _Ask:
         keys = [key for key in early.pools if key[0] in kinds and job.labels <= key[1]]
         self.early = [early.pools[key] for key in keys]
         self.late = [late.pools[key] for key in keys]
+
+
+def _first_part(pools: Sequence["_Pool"], milli: int) -> "_Pool":
+    """The pool where a share of a GPU is free first, as far as a glance tells."""
+    best, found = inf, pools[0]
+    for pool in pools:
+        free = pool.part_free(milli)
+        if free < best:
+            best, found = free, pool
+            if free <= 0.0:
+                break
+    return found
 
 
 def _take_soonest(pools: Sequence["_Pool"], count: int, soonest: float, takes: float) -> float:
@@ -220,8 +245,14 @@ class _Pool:
 
     def part_free(self, milli: int) -> float:
         """From when a share of a GPU is free, as far as a glance tells."""
-        first = self._parts[0][0] if self._parts and self._parts[0][1] >= milli else inf
-        return min(first, self._head(1))
+        head = self._soonest.get(1)
+        if head is None:
+            head = self._head(1)
+        if self._parts:
+            begin, size = self._parts[0]
+            if begin < head and size >= milli:
+                return begin
+        return head
 
     def take_part(self, milli: int, soonest: float, takes: float) -> float:
         """Take a share of a GPU that is shared already, or open another one, and say from when."""
@@ -246,65 +277,71 @@ class _Pool:
         return at
 
 
-class _Cards:
-    """The GPUs of open nodes, by kind and labels, in groups a node; and the runs that hold each of them."""
-
-    def __init__(self, hardware: Hardware, runs: Iterable[Running]) -> None:
-        self.hardware = hardware
-        self._groups: dict[_Key, list[list[str]]] = {}
-        self._cut: list[tuple[_Key, Gpu]] = []
-        held = {uuid for run in runs for uuid in run.slots}
-        for kind in hardware.kinds:
-            for ledger in kind.open:
-                here: dict[GpuKind, list[str]] = {}
-                for gpu in ledger.node.gpus:
-                    if gpu.unavailable is None:
-                        gpu_kind = kind_of(gpu)
-                        here.setdefault(gpu_kind, []).append(gpu.uuid)
-                        if gpu.slots > 1 and gpu.uuid in held:
-                            self._cut.append(((gpu_kind, kind.labels), gpu))
-                for gpu_kind, uuids in here.items():
-                    self._groups.setdefault((gpu_kind, kind.labels), []).append(uuids)
-
-    def pools(self, ends: Iterable[tuple[Running, float]], *, late: bool) -> dict["_Key", "_Pool"]:
-        """As they stand: each GPU free from when its last run ends, or in parts where it is shared."""
-        until: dict[str, float] = {}
-        held: dict[str, list[tuple[float, int]]] = defaultdict(list)
-        for run, end in ends:
-            for uuid, slots in run.slots.items():
-                if end >= until.get(uuid, 0.0):
-                    until[uuid] = end
-                held[uuid].append((end, slots))
-        parts: dict[_Key, list[tuple[float, int]]] = defaultdict(list)
-        for key, gpu in self._cut:
-            parts[key] += _parts(gpu, held[gpu.uuid])
-        return {
-            key: _Pool([sorted([until.get(uuid, 0.0) for uuid in uuids]) for uuids in found], parts[key], gaps=not late)
-            for key, found in self._groups.items()
-        }  # fmt: skip
-
-
 _Key = tuple[GpuKind, frozenset[str]]
+_Pools = dict[_Key, _Pool]
+_Holds = tuple[float, float, int]  # when a run ends early and late, and the slots of one GPU that it holds
 
 
-def _parts(gpu: Gpu, runs: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+def _pools(hardware: Hardware, ends: Iterable[_Ending]) -> tuple[_Pools, _Pools]:
+    """As they stand, early and late: each GPU free from when its last run ends, or in parts where it is shared."""
+    held: dict[str, list[_Holds]] = defaultdict(list)
+    for run, early, late in ends:
+        for uuid, slots in run.slots.items():
+            held[uuid].append((early, late, slots))
+    groups: dict[_Key, list[list[list[_Holds]]]] = defaultdict(list)
+    cut: dict[_Key, list[tuple[Gpu, list[_Holds]]]] = defaultdict(list)
+    for kind in hardware.kinds:
+        for ledger in kind.open:
+            here: dict[GpuKind, list[list[_Holds]]] = {}
+            for gpu in ledger.node.gpus:
+                if gpu.unavailable is None:
+                    gpu_kind, holds = kind_of(gpu), held.get(gpu.uuid, _IDLE)
+                    here.setdefault(gpu_kind, []).append(holds)
+                    if gpu.slots > 1 and holds:
+                        cut[gpu_kind, kind.labels].append((gpu, holds))
+            for gpu_kind, found in here.items():
+                groups[gpu_kind, kind.labels].append(found)
+    return _course_pools(groups, cut, late=False), _course_pools(groups, cut, late=True)
+
+
+_IDLE: list[_Holds] = []
+
+
+def _course_pools(
+    groups: dict[_Key, list[list[list[_Holds]]]], cut: dict[_Key, list[tuple[Gpu, list[_Holds]]]], *, late: bool
+) -> _Pools:
+    pools = {}
+    for key, found in groups.items():
+        parts = [part for gpu, holds in cut.get(key, ()) for part in _parts(gpu, holds, late=late)]
+        pools[key] = _Pool([sorted([_until(holds, late) for holds in here]) for here in found], parts, gaps=not late)
+    return pools
+
+
+def _until(holds: Sequence[_Holds], late: int) -> float:
+    """When the last of the runs ends."""
+    if not holds:
+        return 0.0
+    return holds[0][late] if len(holds) == 1 else max(hold[late] for hold in holds)
+
+
+def _parts(gpu: Gpu, holds: Sequence[_Holds], *, late: bool) -> list[tuple[float, int]]:
     """From when so many thousandths of a GPU that is held are free; none where it is free as a whole only."""
-    free = gpu.slots - sum(slots for _end, slots in runs)
-    if free <= 0 and len(runs) < 2:
+    free = gpu.slots - sum(hold[2] for hold in holds)
+    if free <= 0 and len(holds) < 2:
         return []
-    found = [(end, slots * WHOLE // gpu.slots) for end, slots in runs]
+    found = [(hold[late], hold[2] * WHOLE // gpu.slots) for hold in holds]
     return [*found, (0.0, free * WHOLE // gpu.slots)] if free > 0 else found
 
 
 class _Host:
     """CPUs and memory of all open nodes together, for jobs without GPUs."""
 
-    def __init__(self, hardware: Hardware, ends: Iterable[tuple[Running, float]]) -> None:
+    def __init__(self, hardware: Hardware, ends: Iterable[tuple[float, Running]]) -> None:
         opened = [ledger for kind in hardware.kinds for ledger in kind.open]
         names = {ledger.node.name for ledger in opened}
         self._millicpus = max((ledger.millicpus for ledger in opened), default=0)
         self._memory_mib = max((ledger.memory_mib for ledger in opened), default=0)
-        self._freed = [(end, run.millicpus, run.memory_mib) for run, end in ends if run.node in names]
+        self._freed = [(end, run.millicpus, run.memory_mib) for end, run in ends if run.node in names]
         heapify(self._freed)
         self._at = 0.0
 

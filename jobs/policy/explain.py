@@ -64,6 +64,7 @@ class Explain:
         self._afterwards = Afterwards(account.fleet, hardware)
         self._helps = Helps(self._afterwards, gates, hardware)
         self._room: dict[object, _Said] = {}
+        self._room_alone: dict[object, _Said] = {}  # of those that nothing but room holds back, or would help
         self._kept_from: dict[object, tuple[Reason, ...]] = {}
 
     def of(self, job: Waiting) -> tuple[Reason, ...]:
@@ -72,14 +73,41 @@ class Explain:
             node, count = self._freed[job.id]
             return ({"code": "MAKING_WAY", "node": node, "count": count},)
         gates = self._gates.again(job)
-        allowed, closed = (job, []) if gates else self._gates.narrowed(job)
-        room, is_never = _NOTHING if gates and self._afterwards.fits(job) else self._hardware_says(allowed)
-        helps = () if gates and self._gates.shut(job) else self._helps.of(job, gates)
-        if is_never:
-            return (*(closed or (*room, *gates)), *helps)
-        late = () if gates or self._protected is None else self._until_later(allowed, self._protected)
-        kept = (*self._in_the_way(allowed), *self._kept(allowed))
-        return (*gates, *closed, *room, *kept, *late, *helps) or ({"code": "BUSY_TOGETHER"},)
+        if gates:
+            return self._gated(job, gates)
+        allowed, closed = self._gates.narrowed(job)
+        key = None if closed else self._afterwards.alike(job)
+        room = self._room_alone.get(key)
+        if room is not None:
+            return self._told(allowed, room)
+        room, helps = self._room_says(allowed), self._helps.of(job, ())
+        if key is not None and not self._helps.some(job):  # what helps depends on the quotas of this user and team
+            self._room_alone[key] = room
+        return self._told(allowed, room, closed, helps)
+
+    def _gated(self, job: Waiting, gates: Sequence[Reason]) -> tuple[Reason, ...]:
+        room = _NOTHING if self._afterwards.fits(job) else self._hardware_says(job)
+        helps = [] if self._gates.shut(job) else self._helps.of(job, gates)
+        if room.is_never:
+            return (*room.reasons, *gates, *helps)
+        return (*gates, *room.reasons, *self._in_the_way(job), *self._kept(job), *helps)
+
+    def _told(
+        self, job: Waiting, room: "_Said", closed: Sequence[Reason] = (), helps: Sequence[Reason] = ()
+    ) -> tuple[Reason, ...]:
+        """Where no gate is shut. `closed` are the models that quotas leave none of."""
+        if room.is_never:
+            return (*(closed or room.reasons), *helps)
+        late = () if self._protected is None else self._until_later(job, self._protected)
+        if closed or late or helps:
+            return (*closed, *room.reasons, *late, *helps)
+        return room.reasons or _TOGETHER
+
+    def _room_says(self, job: Waiting) -> "_Said":
+        said = self._hardware_says(job)
+        if said.is_never:
+            return said
+        return _Said((*said.reasons, *self._in_the_way(job), *self._kept(job)), is_never=False)
 
     def _hardware_says(self, job: Waiting) -> "_Said":
         found = self._room.get(job.shape)
@@ -130,6 +158,7 @@ class _Said(NamedTuple):
 
 
 _NOTHING = _Said((), is_never=False)
+_TOGETHER: tuple[Reason, ...] = ({"code": "BUSY_TOGETHER"},)
 
 
 def _minute(at: datetime) -> str:

@@ -8,7 +8,7 @@ from jobs.policy.demand import Demand
 from jobs.policy.ledger import Ledger
 from jobs.policy.market import gpus_of
 from jobs.policy.outlook import Outlook
-from jobs.policy.rooms import Room, room_of
+from jobs.policy.rooms import Kind, Room, room_of
 from jobs.policy.view import Gpu, Node, Running, Waiting
 
 Score = tuple[object, ...]
@@ -23,17 +23,27 @@ class Group:
         self.room, self.number, self.largest = room, number, room.largest
         self.ledgers: dict[str, Ledger] = {}  # by node name; when the last one leaves, the group is given up
         self._worth: tuple[Outlook, float] | None = None
+        self.most = 0, 0  # CPUs and memory: no node has more
 
     @property
     def one(self) -> Ledger:
         """Any of them; there must be one."""
         return next(iter(self.ledgers.values()))
 
+    def enter(self, ledger: Ledger) -> None:
+        self.ledgers[ledger.node.name] = ledger
+        self.most = max(self.most[0], ledger.millicpus), max(self.most[1], ledger.memory_mib)
+
     def fitting(self, job: Waiting) -> Ledger | None:
         """The first node on which the job fits exactly."""
-        for ledger in self.ledgers.values():
-            if job.millicpus <= ledger.millicpus and job.memory_mib <= ledger.memory_mib and ledger.fits(job):
+        cpus, memory = job.millicpus, job.memory_mib
+        if cpus > self.most[0] or memory > self.most[1]:
+            return None
+        ledgers = self.ledgers.values()
+        for ledger in ledgers:
+            if cpus <= ledger.millicpus and memory <= ledger.memory_mib and ledger.fits(job):
                 return ledger
+        self.most = max(here.millicpus for here in ledgers), max(here.memory_mib for here in ledgers)
         return None
 
     def worth(self, outlook: Outlook) -> float:
@@ -61,22 +71,31 @@ class _Ranking:
 
     def __init__(self) -> None:
         self.seen: dict[int, int] = {}  # how many groups of each size
+        self.slots: dict[Kind, int] = {}  # see `Room.could`
         self.ranked: list[tuple[Score, int, Group]] = []
         self.unranked: list[Group] = []  # at most one, and none beside ranked ones: nothing to choose
 
+    def add(self, entries: list[tuple[Score, int, Group]]) -> None:
+        if len(entries) > len(self.ranked) // 8:
+            self.ranked += entries
+            self.ranked.sort()
+        else:
+            for entry in entries:
+                insort(self.ranked, entry)
+
     def first(self, job: Waiting) -> Ledger | None:
         """The best node that the job fits exactly. Groups that were given up are forgotten."""
-        gone = 0
+        gone, found = 0, None
         for entry in self.ranked:
-            group = entry[-1]
-            gone += not group.ledgers
-            here = group.fitting(job)
-            if here is not None:
+            group = entry[2]
+            if not group.ledgers:
+                gone += 1
+            elif (found := group.fitting(job)) is not None:
                 break
-        else:
-            here = next((here for group in self.unranked if (here := group.fitting(job)) is not None), None)
+        if found is None and self.unranked:
+            found = self.unranked[0].fitting(job)
         self._forget(gone)
-        return here
+        return found
 
     def _forget(self, gone: int) -> None:
         if gone > MOST_GONE:
@@ -126,8 +145,12 @@ class Fleet:
 
     def fitting(self, job: Waiting) -> Iterator[Ledger]:
         """The nodes where the job could start now."""
-        ledgers = (ledger for group in self._able(job, {}) for ledger in group.ledgers.values())
-        return (ledger for ledger in ledgers if job.millicpus <= ledger.millicpus and ledger.fits(job))
+        cpus, memory, slots = job.millicpus, job.memory_mib, dict[Kind, int]()
+        for group in self._groups.values():
+            if cpus <= group.most[0] and memory <= group.most[1] and group.room.could(job, slots):
+                for ledger in group.ledgers.values():
+                    if cpus <= ledger.millicpus and ledger.fits(job):
+                        yield ledger
 
     def fits_anywhere(self, job: Waiting) -> bool:
         return any(True for _ in self.fitting(job))
@@ -135,30 +158,32 @@ class Fleet:
     def best(self, job: Waiting, score: Callable[[Group], Score], *, key: object) -> Ledger | None:
         """The node of the smallest score on which the job fits; scores must not differ for jobs of one `key`."""
         self._look_anew()
-        ranking = self._rankings.setdefault(key, _Ranking())
-        groups = [*(group for group in ranking.unranked if group.ledgers), *self._able(job, ranking.seen)]
-        ranking.unranked = []
-        if not ranking.ranked and len(groups) < 2:
+        ranking = self._rankings.get(key)
+        if ranking is None:
+            ranking = self._rankings[key] = _Ranking()
+        groups = self._new(job, ranking.seen, ranking.slots)
+        if ranking.unranked:
+            groups = [*(group for group in ranking.unranked if group.ledgers), *groups]
+            ranking.unranked = []
+        if len(groups) == 1 and not ranking.ranked:
             ranking.unranked = groups
         else:
-            for group in groups:
-                insort(ranking.ranked, (score(group), group.number, group))
+            ranking.add([(score(group), group.number, group) for group in groups])
         return ranking.first(job)
 
-    def _able(self, job: Waiting, seen: dict[int, int]) -> Iterator[Group]:
+    def _new(self, job: Waiting, seen: dict[int, int], slots: dict[Kind, int]) -> list[Group]:
         """Groups that may have a node for the job, but for those seen before; most are told by three numbers."""
         gpus, millicpus, memory_mib = gpus_of(job), job.millicpus, job.memory_mib
-        least = _size(gpus)
+        least, found = _size(gpus), list[Group]()
         for size, came in self._came.items():
             if size < least or len(came) == (first := seen.get(size, 0)):
                 continue
-            for largest, cpus, memory, group in came[first:] if first else came:
-                if (
-                    memory_mib < memory and millicpus < cpus and gpus <= largest
-                    and group.ledgers and group.room.could(job)
-                ):  # fmt: skip
-                    yield group
+            found += [
+                group for largest, cpus, memory, group in (came[first:] if first else came)
+                if memory_mib < memory and millicpus < cpus and gpus <= largest and group.ledgers
+            ]  # fmt: skip
             seen[size] = len(came)
+        return [group for group in found if group.room.could(job, slots)]
 
     def take(self, ledger: Ledger, job: Waiting) -> tuple[Gpu, ...]:
         """Start the job on a node that it fits."""
@@ -193,7 +218,7 @@ class Fleet:
             group = self._groups[room] = Group(room, self._made)
             self._made += 1
             self._came[_size(group.largest)].append(group.bounds())
-        group.ledgers[ledger.node.name] = ledger
+        group.enter(ledger)
         self._rooms[ledger.node.name] = room
         self._free += room.gpus
 

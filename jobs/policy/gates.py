@@ -1,13 +1,12 @@
 """What holds a job back whatever room there is: holds, pause, start time, quotas, budget. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from jobs.policy.account import Account
 from jobs.policy.kinds import Kinds
 from jobs.policy.ledger import shares
 from jobs.policy.slack import Slacks
-from jobs.policy.view import Reason, Snapshot, Waiting
+from jobs.policy.view import Reason, Snapshot, Waiting, changed
 from jobs.quotas import Limits, Refusal, Usage, closed_models, most_gpus, never, start
 
 Level = tuple[Limits, Usage]
@@ -24,8 +23,8 @@ class Gates:
         self._kinds = Kinds(snapshot.nodes)
         limits = (*snapshot.user_limits.values(), *snapshot.team_limits.values())
         self._by_model = any(limit.gpus_by_model for limit in limits)
-        self._users = Slacks(snapshot.user_limits, account.users)
-        self._teams = Slacks(snapshot.team_limits, account.teams)
+        self._slacks = Slacks(snapshot.user_limits, account.users), Slacks(snapshot.team_limits, account.teams)
+        self._idle = Slacks(snapshot.user_limits, {}), Slacks(snapshot.team_limits, {})
         self._found_never: dict[object, list[Refusal]] = {}
         self._asked: dict[int, tuple[Usage | None, Usage | None, list[Reason]]] = {}
 
@@ -50,7 +49,7 @@ class Gates:
     def as_allowed(self, job: Waiting) -> Waiting:
         """The job as it may start now: an elastic one as large, any on such models, as quotas leave room for."""
         if job.least_gpus is not None:
-            job = replace(job, gpus=max(min(most_gpus(job, *self._levels(job)), job.gpus), job.least_gpus))
+            job = changed(job, gpus=max(min(most_gpus(job, *self._levels(job)), job.gpus), job.least_gpus))
         return self._affordable(self.narrowed(job)[0])
 
     def _affordable(self, job: Waiting) -> Waiting:
@@ -58,15 +57,15 @@ class Gates:
         charges = self._kinds.charges(job) if shares(job) else ()
         if len(charges) < 2:
             return job
-        if self._has_room(job, charges[-1]):
-            return job if job.most_milli == charges[-1] else replace(job, most_milli=charges[-1])
+        if self._has_room(job, self._slacks, charges[-1]):
+            return job if job.most_milli == charges[-1] else changed(job, most_milli=charges[-1])
         levels, models = self._levels(job), self._kinds.models(job)
-        open_to = [milli for milli in charges if not start(replace(job, gpu_milli=milli), *levels, models=models)]
-        return replace(job, most_milli=max(open_to, default=charges[0]))
+        open_to = [milli for milli in charges if not start(changed(job, gpu_milli=milli), *levels, models=models)]
+        return changed(job, most_milli=max(open_to, default=charges[0]))
 
     def narrowed(self, job: Waiting) -> tuple[Waiting, list[Reason]]:
         """The job on the models that quotas leave room for, and why not on the others. Some must be left."""
-        if not job.gpus or not self._by_model or self._has_room(job):
+        if not job.gpus or not self._by_model or self._has_room(job, self._slacks):
             return job, []
         levels = self._levels(job)
         wanted = self._kinds.models(job)
@@ -74,7 +73,7 @@ class Gates:
         left = [model for model in wanted if model not in closed]
         if not closed or not left:
             return job, []
-        return replace(job, gpu_model="|".join(left)), [refusal.as_dict() for refusal in closed.values()]
+        return changed(job, gpu_model="|".join(left)), [refusal.as_dict() for refusal in closed.values()]
 
     def _holds(self, job: Waiting) -> Iterator[Reason]:
         for who in job.held_by:
@@ -89,15 +88,13 @@ class Gates:
     def _too_early(self, job: Waiting) -> bool:
         return job.start_after is not None and job.start_after > self._snapshot.now
 
-    def _has_room(self, job: Waiting, milli: int | None = None) -> bool:
+    def _has_room(self, job: Waiting, slacks: tuple[Slacks, Slacks], milli: int | None = None) -> bool:
         """Whether a glance tells that no quota is in the way of the job, with so much of GPUs, else the least."""
-        for slack in (self._users.of(job.user), self._teams.of(job.team)):
-            if slack is not None and not slack.has_room(job, milli):
-                return False
-        return True
+        user, team = slacks[0].of(job.user), slacks[1].of(job.team)
+        return (user is None or user.has_room(job, milli)) and (team is None or team.has_room(job, milli))
 
     def _quotas(self, job: Waiting) -> list[Reason]:
-        if self._has_room(job):
+        if self._has_room(job, self._slacks):
             return []
         levels = self._levels(job)
         refusals = self._never(job, levels) or start(job, *levels, models=self._kinds.models(job))
@@ -105,6 +102,8 @@ class Gates:
 
     def _never(self, job: Waiting, levels: list[Level]) -> list[Refusal]:
         """Limits stay the same in a pass: jobs that ask for the same need not be looked at twice."""
+        if self._has_room(job, self._idle):
+            return []
         key = job.user, job.team, job.shape, job.limit_seconds, job.priority, job.interactive
         if key not in self._found_never:
             self._found_never[key] = never(job, *(limits for limits, _usage in levels), models=self._kinds.models(job))

@@ -4,14 +4,13 @@ Fewer GPUs, a shorter limit, another model, no labels, fewer CPUs, less memory: 
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from jobs.policy.afterwards import Afterwards
 from jobs.policy.gates import Gates
 from jobs.policy.hardware import Hardware
 from jobs.policy.ledger import least
-from jobs.policy.view import Reason, Waiting
+from jobs.policy.view import Reason, Waiting, changed
 
 HELPS = frozenset({"FITS_WITH", "FITS_WITHIN", "FITS_ON", "FITS_WITHOUT", "FITS_WITH_CPUS", "FITS_WITH_MEMORY"})
 
@@ -38,14 +37,18 @@ class Helps:
         self._others: dict[object, tuple[list[Change], list[Change]]] = {}
         self._found: dict[object, list[Change]] = {}
 
+    def some(self, job: Waiting) -> bool:
+        """Whether there is room for the job with any change."""
+        return bool(self._with_room(job))
+
     def of(self, job: Waiting, gates: Collection[Reason]) -> list[Reason]:
         """The first change of each sort that would start the job now. `gates` are those that are shut for it."""
         said: dict[str, Reason] = {}
         for reason, fields, _sample in (*self._with_room(job), *(_within_budget(job, gates) if gates else ())):
             if reason["code"] in said or (reason["code"] == "FITS_WITHIN" and not _is_of_use(reason["seconds"], job)):
                 continue
-            changed = replace(job, **fields)
-            if not self._gates.of(changed) and self._afterwards.fits(self._gates.as_allowed(changed)):
+            other = changed(job, **fields)
+            if not self._gates.of(other) and self._afterwards.fits(self._gates.as_allowed(other)):
                 said[reason["code"]] = reason
         return list(said.values())
 
@@ -61,7 +64,7 @@ class Helps:
         if self._afterwards.fits_beside(change.sample):
             return True
         kept = self._afterwards.kept_with_room(change.sample)
-        return bool(kept) and self._afterwards.fits(replace(job, **change.fields))
+        return bool(kept) and self._afterwards.fits(changed(job, **change.fields))
 
     def _changes(self, job: Waiting) -> Iterator[Change]:
         if job.shape not in self._others:
@@ -102,7 +105,7 @@ class Helps:
 
 
 def _change(job: Waiting, reason: Reason, **fields: Any) -> Change:
-    return Change(reason, fields, replace(job, **fields))
+    return Change(reason, fields, changed(job, **fields))
 
 
 def _is_of_use(seconds: int, job: Waiting) -> bool:

@@ -3,12 +3,12 @@
 Quotas of GPU-hours are none of these.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush
 from math import inf
 from operator import add, attrgetter, sub
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from jobs.policy.hardware import Hardware
 from jobs.policy.view import WHOLE, Running, Waiting
@@ -18,21 +18,32 @@ Amounts = tuple[int, ...]  # of each of some quotas
 _End = tuple[float, int, Amounts]  # of a run: when, how much of GPUs it holds in thousandths, and of the rest
 
 
+class Ending(Protocol):
+    """A run, and in how many seconds it ends early and late."""
+
+    @property
+    def run(self) -> Running: ...
+    @property
+    def early(self) -> float: ...
+    @property
+    def late(self) -> float: ...
+
+
 class Level:
     """What a user or team holds, against those of its quotas that bound what runs at once."""
 
-    def __init__(self, limits: Limits, runs: Iterable[tuple[float, Running]], hardware: Hardware) -> None:
-        """`runs`: when each run ends. GPUs and running jobs, which most quotas are of, are counted apart."""
+    def __init__(self, limits: Limits, held: Sequence[Ending], milli: int, hardware: Hardware, *, late: bool) -> None:
+        """`held` are its runs, of so many GPUs. GPUs and running jobs, which most quotas are of, are counted apart."""
         self._milli = inf if limits.gpus is None else limits.gpus * WHOLE
         self._jobs = inf if limits.running_jobs is None else limits.running_jobs
         self._more = _More(limits, hardware) if _has_more(limits) else None
-        self._runs = list(runs)
+        self._held, self._late = held, late
         self._taken: list[_End] = []  # what was taken before any end was of interest
         self._ends: list[_End] | None = None
-        self._used, self._running = sum(run.milli for _end, run in self._runs), len(self._runs)
+        self._used, self._running = milli, len(held)
         if self._more:
-            for _end, run in self._runs:
-                self._more.take(self._more.holds(run))
+            for end in held:
+                self._more.take(self._more.holds(end.run))
         self._at = 0.0
 
     def ready(self, job: Waiting, milli: int, soonest: float) -> float:
@@ -56,7 +67,8 @@ class Level:
         """Count the next run to end as ended; False where none will."""
         if self._ends is None:
             holds = self._more.holds if self._more else _nothing
-            self._ends = [*((end, run.milli, holds(run)) for end, run in self._runs), *self._taken]
+            ends = ((end.late if self._late else end.early, end.run) for end in self._held)
+            self._ends = [*((end, run.milli, holds(run)) for end, run in ends), *self._taken]
             heapify(self._ends)
         if not self._ends or self._ends[0][0] == inf:
             return False
@@ -122,19 +134,23 @@ class _Bound(NamedTuple):
 
 
 def levels(
-    limits: Mapping[int, Limits], ends: Iterable[tuple[Running, float]], hardware: Hardware,
-    whose: Callable[[Running], int],
-) -> dict[int, Level]:  # fmt: skip
-    """By user or team, of those whose quotas bound what runs at once."""
-    held: dict[int, list[tuple[float, Running]]] = {
+    limits: Mapping[int, Limits], ends: Iterable[Ending], hardware: Hardware, whose: Callable[[Running], int]
+) -> tuple[dict[int, Level], dict[int, Level]]:
+    """By user or team, of those whose quotas bound what runs at once: as runs end early, and late."""
+    held: dict[int, list[Ending]] = {
         pk: [] for pk, limit in limits.items()
         if limit.gpus is not None or limit.running_jobs is not None or _has_more(limit)
     }  # fmt: skip
-    for run, end in ends:
-        mine = held.get(whose(run))
+    for end in ends:
+        mine = held.get(whose(end.run))
         if mine is not None:
-            mine.append((end, run))
-    return {pk: Level(limits[pk], found, hardware) for pk, found in held.items()}
+            mine.append(end)
+    milli = {pk: sum(end.run.milli for end in found) for pk, found in held.items()}
+    early, late = (
+        {pk: Level(limits[pk], found, milli[pk], hardware, late=late) for pk, found in held.items()}
+        for late in (False, True)
+    )
+    return early, late
 
 
 def _has_more(limits: Limits) -> bool:
@@ -163,7 +179,4 @@ def _holds_of(model: str, hardware: Hardware, run: Running) -> int:
 
 def only_model(job: Waiting, hardware: Hardware) -> str:
     """The one GPU model that the job can have; empty where there is a choice, or it needs none."""
-    if not job.gpus:
-        return ""
-    models = {kind[0] for kind in hardware.suiting(job)}
-    return models.pop() if len(models) == 1 else ""
+    return hardware.only_model(hardware.suiting(job)) if job.gpus else ""

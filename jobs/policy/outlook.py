@@ -50,12 +50,19 @@ class Outlook:
         free = room.gpus
         return sum(self._lot(room, lot, lot.gpus / free) for lot in lots)
 
+    def loss(self, room: Room, worth: float, left: Room) -> float:
+        """What a room of this worth loses when only so much of it is left. Where no request fits, none will."""
+        if not worth and len(room.lots) == 1:
+            return 0.0
+        return worth - self.worth(left)
+
     def _lot(self, room: Room, lot: Lot, part: float) -> float:
         """CPUs and memory are divided among a node's kinds of GPU by what is free of each."""
         key = (lot, room.labels, int(room.millicpus * part), int(room.memory_mib * part))
-        if key not in self._worth:
-            self._worth[key] = self._streams_of((room.labels, lot.kind)).filled(lot, key[2], key[3])
-        return self._worth[key]
+        found = self._worth.get(key)
+        if found is None:
+            found = self._worth[key] = self._streams_of((room.labels, lot.kind)).filled(lot, key[2], key[3])
+        return found
 
     def _streams_of(self, cell: Cell) -> "_Streams":
         if cell not in self._streams:
@@ -92,7 +99,8 @@ class _Streams:
             return 0.0
         length = PART * self._sums[-1] * lot.gpus + CHOICE
         streams = self._first(int(length * STREAMS), 0 if lot.whole else lot.free[-1])
-        return sum(_fill(lot, millicpus, memory_mib, come) for come in streams if come) / STREAMS
+        fill = _fill_one if len(lot.free) == 1 and not lot.whole else _fill
+        return sum([fill(lot, millicpus, memory_mib, come) for come in streams if come]) / STREAMS
 
     def _first(self, requests: int, most: int) -> list[list[Offer]]:
         """The first so many requests of all streams together; only shares up to `most` slots, if that is not 0.
@@ -142,4 +150,18 @@ def _fill(lot: Lot, millicpus: int, memory_mib: int, come: Iterable[Offer]) -> f
             break
         millicpus -= cpus
         memory_mib -= memory
+    return taken
+
+
+def _fill_one(lot: Lot, millicpus: int, memory_mib: int, come: Iterable[Offer]) -> float:
+    """As `_fill`, of a single GPU that is taken in part, which none but shares come to."""
+    free, taken = lot.free[0], 0.0
+    for _gpus, slots, cpus, memory, worth in come:
+        if slots <= free and cpus <= millicpus and memory <= memory_mib:
+            taken += worth
+            free -= slots
+            if not free:
+                break
+            millicpus -= cpus
+            memory_mib -= memory
     return taken

@@ -29,7 +29,7 @@ def _spread(job: Waiting, _fleet: Fleet, group: Group) -> Score:
 def _packed(job: Waiting, fleet: Fleet, group: Group) -> Score:
     left, fit = _left(job, group)
     outlook = fleet.outlook
-    loss = group.worth(outlook) - outlook.worth(left)
+    loss = outlook.loss(group.room, group.worth(outlook), left)
     return *fit, round(loss, 6), left.gpus, left.memory_mib, left.millicpus
 
 

@@ -8,7 +8,6 @@ import gc
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from functools import cache, cached_property
 
@@ -37,6 +36,7 @@ from jobs.policy.view import (
     Running,
     Snapshot,
     Waiting,
+    changed,
 )
 
 _MOST_MOVERS = 4  # blocked jobs that runs to move are looked for, first in the queue first
@@ -152,7 +152,7 @@ class _Pass:
         if gpus:
             models = {gpu.model for gpu in gpus}
             model = job.gpu_model if len(models) > 1 else models.pop()
-            taken = replace(charged(job, gpus), gpus=len(gpus), least_gpus=None, gpu_model=model)
+            taken = changed(charged(job, gpus), gpus=len(gpus), least_gpus=None, gpu_model=model)
         self.account.charge(taken)
         self.turns.charge(taken, taken.gpus)
 
@@ -230,7 +230,7 @@ class _Pass:
     def _least(self, job: Waiting) -> Waiting:
         """The job as small as it can start, on such models as quotas leave room for."""
         allowed = self.gates.as_allowed(job)
-        return allowed if job.least_gpus is None else replace(allowed, gpus=least(job))
+        return allowed if job.least_gpus is None else changed(allowed, gpus=least(job))
 
     def defragment(self) -> None:
         """Move runs so that one blocked job can start, one at a time: no more while some are on their way."""
@@ -263,15 +263,15 @@ class _Pass:
 
     def estimate(self, reasons: dict[int, tuple[Reason, ...]], only: Collection[int] | None) -> dict[int, Expected]:
         """When each job that is left should start."""
-        unsure = {job.id for job in self.left if any(self._is_open_ended(job, reason) for reason in reasons[job.id])}
+        unsure = {
+            job.id for job in self.left for reason in reasons[job.id]
+            if _is_unforeseen(reason["code"]) and self._is_open_ended(job, reason["code"])
+        }  # fmt: skip
         return estimate.expected(self.snapshot, self.left, self.started, self.hardware, only=only, unsure=unsure)
 
-    def _is_open_ended(self, job: Waiting, reason: Reason) -> bool:
+    def _is_open_ended(self, job: Waiting, unforeseen: str) -> bool:
         """Whether nobody can say when this gate opens. Of a model's quota that is so where other models would do."""
-        code: str = reason["code"]
-        if code == "QUOTA_MODEL":
-            return not only_model(job, self.hardware)
-        return _is_unforeseen(code)
+        return unforeseen != "QUOTA_MODEL" or not only_model(job, self.hardware)
 
     def plan(self, reasons: dict[int, tuple[Reason, ...]], expected: dict[int, Expected]) -> Plan:
         return Plan(

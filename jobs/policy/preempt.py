@@ -53,6 +53,7 @@ class Preempting:
         self._candidates: dict[tuple[str, int], list[Running]] = {}
         self._in_vain: set[object] = set()
         self._protecting: dict[object, Running | None] = {}
+        self._told: set[object] = set()  # shapes of those
         self._winners = 0
 
     def may(self, job: Waiting, *, entitled: bool) -> bool:
@@ -70,18 +71,15 @@ class Preempting:
         """Count the victims as gone."""
         self._gone.update(run.run for run in way.victims)
         self._winners += 1
-        self._candidates = {
-            (why, who): [run for run in runs if run.run not in self._gone]
-            for (why, who), runs in self._candidates.items()
-            if why == PRIORITY or way.why == GUARANTEE  # else its team has less now, and so has borrowed less
-        }
+        if way.why != GUARANTEE:  # its team has less now, and so has borrowed less
+            self._candidates = {key: runs for key, runs in self._candidates.items() if key[0] == PRIORITY}
 
     def protected(self, job: Waiting, *, entitled: bool) -> Running | None:
         """The last run to lose its protection, of those that will be the first that may be stopped for the job.
 
         None where no protected runs stand in its way. Asked at the end of a pass, of jobs that no way was found for.
         """
-        if not self.some_protected:
+        if not self.some_protected or (len(self._protecting) >= MOST_PROTECTED and job.shape not in self._told):
             return None
         whys = ((GUARANTEE, job.team),) if entitled else ()
         if self._rules.preempt_lower:
@@ -106,6 +104,7 @@ class Preempting:
             gone = (fewest(job, ledger, here, most=len(here)) for ledger, here in ways)
             last = [max(victims, key=_age) for victims in gone if victims]
             self._protecting[key] = min(filter(self._protected, last), key=_age, default=None)
+            self._told.add(job.shape)
         return self._protecting[key]
 
     def _search(self, job: Waiting, why: str, who: int) -> Way | None:
@@ -143,11 +142,11 @@ class Preempting:
     def _best(self, job: Waiting, runs: Sequence[Running], why: str) -> Way | None:
         """One victim if one will do, the youngest; else the fewest of any node."""
         for run in runs:
-            ledger = self._ledgers.get(run.node)
+            ledger = None if run.run in self._gone else self._ledgers.get(run.node)
             if ledger is not None and _is_open(ledger, job) and _fits_without(job, ledger, (run,)):
                 return Way(ledger, (run,), why)
         best: Way | None = None
-        for ledger, here in self._by_node(job, runs):
+        for ledger, here in self._by_node(job, [run for run in runs if run.run not in self._gone]):
             victims = fewest(job, ledger, here, most=len(best.victims) if best else len(here))
             if victims and (best is None or _rank(victims) < _rank(best.victims)):
                 best = Way(ledger, victims, why)

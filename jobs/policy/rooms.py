@@ -27,6 +27,10 @@ class Kind:
             self._suits[asked] = is_asked_for(self.gpu, job)
         return self._suits[asked]
 
+    def slots_for(self, job: Waiting) -> int:
+        """What of one GPU the job would take; 0 where it would not do."""
+        return slots_of(job, self.gpu) if self.suits(job) else 0
+
 
 @cache
 def _kind(model: str, memory_mib: int | None, profile: str, slots: int) -> Kind:
@@ -90,17 +94,21 @@ class Room(NamedTuple):
         whole = sum(lot.whole for lot in self.lots)
         return whole or max((lot.free[-1] / lot.kind.slots for lot in self.lots), default=0)
 
-    def could(self, job: Waiting) -> bool:
-        """Whether the job may fit, for all that the rounding leaves of its CPUs and memory."""
-        if job.millicpus >= self.millicpus + self.steps[0] or job.memory_mib >= self.memory_mib + self.steps[1]:
-            return False
-        if not job.labels <= self.labels:
+    def could(self, job: Waiting, slots: dict[Kind, int]) -> bool:
+        """Whether the job may fit, as far as labels and GPUs go; `slots` remembers `Kind.slots_for` the job."""
+        if job.labels and not job.labels <= self.labels:
             return False
         if not job.gpus:
             return True
-        if shares(job):
-            return any(lot.usable(job) for lot in self.lots)
-        return sum(lot.whole for lot in self.lots if lot.kind.suits(job)) >= least(job)
+        share, whole = shares(job), 0
+        for lot in self.lots:
+            need = slots.get(lot.kind)
+            if need is None:
+                need = slots[lot.kind] = lot.kind.slots_for(job)
+            if share and 0 < need <= lot.free[-1]:
+                return True
+            whole += lot.whole if need else 0
+        return not share and whole >= least(job)
 
     def less(self, job: Waiting, lots: tuple[Lot, ...]) -> "Room":
         """The room with these lots, and without the job's CPUs and memory."""

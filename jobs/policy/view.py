@@ -95,6 +95,16 @@ class Waiting:
         )  # fmt: skip
 
 
+def changed(job: Waiting, **fields: Any) -> Waiting:
+    """As `dataclasses.replace`, in a fraction of the time."""
+    other = object.__new__(Waiting)
+    values = vars(other)
+    values.update(vars(job))
+    values.pop("shape", None)
+    values.update(fields)
+    return other
+
+
 @dataclass(frozen=True, kw_only=True)
 class Running:
     """A live run and what it holds."""
