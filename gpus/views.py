@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from gpus import history
-from gpus.models import GPU
+from gpus.models import GPU, Node
 from gpus.now import nodes_now
 
 SPARKLINE_SECONDS = 300
@@ -19,7 +19,8 @@ SPARKLINE_SECONDS = 300
 @login_required
 def page(request: HttpRequest) -> HttpResponse:
     """Who has what, is it used, is anything sick."""
-    return render(request, "gpus/gpus.html", {"now": _now(request)})
+    statuses = {value: str(label) for value, label in Node.GpuStatus.choices}
+    return render(request, "gpus/gpus.html", {"now": {**_now(request), "statuses": statuses}})
 
 
 @require_GET

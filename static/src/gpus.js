@@ -19,6 +19,8 @@ const rows = new Map(); // uuid → its row, while the table is shown
 
 const BY_READING = new Set(["GPU_UNSAMPLED", "DRIVER", "GPU_UNHEALTHY", "GPU_BUSY_OUTSIDE"]); // a newer reading decides
 
+const BLIND = new Set(["hung", "error", "driver_mismatch", "no_driver", "no_library", "unknown"]); // a reading of no GPU
+
 const table = document.getElementById("gpu-table");
 const search = document.getElementById("gpu-search");
 const isTable = () => !table.hidden;
@@ -69,8 +71,9 @@ function take(reading, live) {
   const known = nodes.get(reading.node) ?? { at: null, gpus: new Map() };
   nodes.set(reading.node, known);
   if (reading.at && known.at && reading.at < known.at) return;
-  const blind = !reading.at && known.at; // what was read last stays, with its age
-  known.at = reading.at ?? known.at;
+  const read = reading.at && !BLIND.has(reading.status);
+  const blind = !read && known.at; // what was read last stays, with its age
+  if (read) known.at = reading.at;
   known.host = reading.host ?? known.host;
   if (reading.host) dropOthers(known, reading.gpus);
   for (const gpu of reading.gpus) {
@@ -80,12 +83,24 @@ function take(reading, live) {
     known.gpus.set(gpu.uuid, whole);
     tileOf(whole, reading.node, section);
     show(gpu.uuid, whole, known);
-    if (live && reading.at) push(gpu.uuid, reading.at, gpu.utilisation);
+    if (live && read) push(gpu.uuid, reading.at, gpu.utilisation);
   }
+  if (live && reading.at && reading.status) hostState(section, reading.status);
   section.querySelector('[data-bind="none"]').hidden = known.gpus.size > 0;
   const note = section.querySelector('[data-bind="message"]');
   note.hidden = !reading.message;
   note.textContent = reading.message ?? "";
+}
+
+/** What the host's last reading says of its driver: whoever is read is alive. */
+function hostState(section, status) {
+  const place = section.querySelector('[data-bind="host"]');
+  const [tone, name] = { ok: ["green", "bi-check-circle"], simulated: ["green", "bi-check-circle"], no_gpu: ["grey", "bi-dash-circle"] }[status] ?? ["red", "bi-exclamation-octagon"];
+  const label = first.statuses[status] ?? status;
+  if (place.textContent === label) return;
+  place.className = `state tone-${tone}`;
+  place.querySelector(".bi").className = `bi ${name}`;
+  place.querySelector("span").textContent = label;
 }
 
 function tileOf(gpu, nodeName, section) {

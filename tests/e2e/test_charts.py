@@ -1,11 +1,15 @@
 """Charts, the receipt and the GPUs page in a real browser, on the running product with simulated GPUs."""
 
+import json
+import re
+import time
 import uuid
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
+from gpus.readings import HostReading
 from jobs.models import Run
 from jobs.request import JobRequest
 from jobs.submit import submit
@@ -119,3 +123,20 @@ def test_gpus_are_tiles_and_a_table_and_are_found(stack: Stack, tab: Page) -> No
 def _token(tab: Page) -> str:
     cookies = tab.context.cookies()
     return next(cookie["value"] for cookie in cookies if "csrf" in cookie["name"].lower())
+
+
+def test_a_host_whose_telemetry_hangs_says_so_and_keeps_its_last_values(stack: Stack, tab: Page) -> None:
+    """leptonai/gpud#117: what was read last stays, and is not passed off as new."""
+    lines: list[WebSocketRoute] = []
+    tab.route_web_socket(re.compile("/ws/gpus/"), lines.append)  # the server's part is played here
+    tab.goto(f"{stack.url}/gpus/")
+    value = tab.locator('article.gpu [data-bind="temperature"]').first
+    expect(value).to_contain_text("°C")
+    section = tab.locator("[data-node]").first
+    name = section.get_attribute("data-node") or ""
+    hung = HostReading(node=name, at=time.time(), status="hung", message="no answer for 3 s")
+    lines[0].send(json.dumps({"nodes": [hung.as_dict()]}))
+    expect(section.locator('[data-bind="host"]')).to_have_text("GPU telemetry does not answer")
+    expect(section.locator('[data-bind="message"]')).to_have_text("no answer for 3 s")
+    expect(section.locator('[data-bind="age"]')).to_be_visible()
+    expect(value).to_contain_text("°C")
