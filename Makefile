@@ -20,7 +20,7 @@ soak: ## Run the tests that wait at their full length, as root: ten minutes of f
 	@scripts/bootstrap --tests
 	@SOAK=1 .venv/bin/python -m pytest -m soak tests/e2e
 
-bench: ## Measure against the reference in the same run: NAME=launch, throughput, lag, fanout, pages, policy, eta or openb (OPENB=folder)
+bench: ## Measure against the reference in the same run: NAME=launch, throughput, logs, lag, fanout, pages, policy, eta or openb (OPENB=folder)
 	@test -n "$(NAME)" || { echo "Say which: make bench NAME=launch, or one of: $$(ls bench/*.py | sed 's|bench/||; s|\.py||' | grep -v '^_' | xargs)" >&2; exit 2; }
 	@scripts/bootstrap --tests >&2
 	@.venv/bin/python -m bench.$(NAME)

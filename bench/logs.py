@@ -40,21 +40,31 @@ def make_lines(folder: Path) -> str:
 
 
 class NodeMemory:
-    """The most that each of the node's processes held (RSS, MiB)."""
+    """The most that each of the node's processes held (RSS, MiB), and all, what they share counted once (PSS)."""
 
     def __init__(self, product: Product) -> None:
         self._stack = product.stack
         self.most: dict[int, float] = {}
+        self.together = 0.0
 
     def look(self) -> None:
-        for pid in [self._stack.pid("node"), *self._stack.children("node"), self._pump()]:
+        for pid in self._pids():
             with contextlib.suppress(OSError):
                 pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
                 self.most[pid] = max(self.most.get(pid, 0), round(pages * PAGE / 2**20, 1))
 
-    def _pump(self) -> int:
-        """The node's process that moves the output."""
-        return int((self._stack.data / "spool" / "pump.pid").read_text())
+    def look_at_all(self) -> None:
+        """Seldom: it stops each process for a moment."""
+        found = 0
+        for pid in self._pids():
+            with contextlib.suppress(OSError):
+                rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+                found += sum(int(row.split()[1]) for row in rows if row.startswith("Pss:"))
+        self.together = max(self.together, round(found / 1024, 1))
+
+    def _pids(self) -> list[int]:
+        pump = int((self._stack.data / "spool" / "pump.pid").read_text())
+        return [self._stack.pid("node"), *self._stack.children("node"), pump]
 
 
 def ours(product: Product, digest: str, memory: NodeMemory) -> float:
@@ -65,6 +75,7 @@ def ours(product: Product, digest: str, memory: NodeMemory) -> float:
         memory.look()
         time.sleep(LOOK)
     seconds = time.time() - _started(job)
+    memory.look_at_all()
     product.when_ended([job])
     if _digest(product, job) != digest:
         raise RuntimeError("the log is not what was printed")
@@ -129,7 +140,7 @@ def main() -> None:
         detail={
             "bytes": SIZE, "wrong_bytes": 0, "rounds_s": [[round(a, 2), round(b, 2)] for a, b in rounds],
             "node_rss_mib": sorted(memory.most.values(), reverse=True),
-            "docker_py": docker.__version__,
+            "node_pss_mib": memory.together, "docker_py": docker.__version__,
         },
     )  # fmt: skip
 
