@@ -1,6 +1,6 @@
 // The timeline of hosts and GPUs: canvases drawn only where they are seen, one window of time for all of them.
 import "./styles/timeline.css";
-import { duration, exactly, serverNow, setServerTime } from "./times.js";
+import { duration, exactly, serverNow, setServerTime, showTimes } from "./times.js";
 import { word } from "./words.js";
 
 const LANE = 16; // pixels
@@ -495,8 +495,9 @@ async function load() {
 async function loadTable() {
   const answer = await fetch(`/timeline/?table=1&from=${from.toFixed(0)}&to=${to.toFixed(0)}`).catch(() => null);
   if (!answer?.ok || answer.redirected) return;
-  document.getElementById("timeline-rows").innerHTML = await answer.text();
-  document.dispatchEvent(new CustomEvent("htmx:afterSwap")); // times are brought up to date
+  const shown = document.getElementById("timeline-rows");
+  shown.innerHTML = await answer.text();
+  showTimes(shown);
 }
 
 function take(found) {
