@@ -2,7 +2,7 @@
 
 Conformal prediction by like cases: what was the true wait where the plan said about the same of a job of about as
 many GPUs? The range shown is the shortest span that holds most of those waits, while that is of use: no wider than
-waits usually are. Where it would be wider, a span of the usual width is shown as long as it holds about half the
+waits usually are long. Where it would be wider, a span of that width is shown as long as it holds about half the
 like cases, and else one so wide that it is hardly ever wrong. The parts follow how often shown ranges were hit.
 
 Waits that go on still count too: leaving them out would make long ones look rare.
@@ -14,15 +14,16 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-AIM = 0.8
+AIM = 0.85  # hits: more than four in five, since what comes is never quite like what was
 RECENT = 1500  # past estimates to judge by, the newest
 LIKE = 120  # so many of them, the most alike, decide
 FEWEST = 30  # with fewer, a range stays as it was planned
 FLOOR = 60.0  # below, waits count as alike
 ALIKE = 0.7  # planned waits within this factor's logarithm are compared as they are, others in proportion
 GRID = 4.0  # steps of a planned wait's logarithm that are told apart
-NEAR, HALF, FAR = 0.85, 0.4, 0.95  # parts of like cases: a short range's, the least of a usual one's, a wide one's
-LATEST_HITS, MOST_SHIFT = 200, 0.06  # how the parts follow the hits
+USUAL = 0.9  # of the median wait: how wide a range is usually to be at most
+NEAR, HALF, FAR = 0.87, 0.45, 0.97  # parts of like cases: a short range's, the least of a usual one's, a wide one's
+LATEST_HITS, MOST_SHIFT = 200, 0.1  # how the parts follow the hits
 PER_GPUS = 0.7  # how much a factor of GPUs tells jobs apart, against a factor of planned waits
 
 
@@ -49,7 +50,7 @@ class Calibration:
     def __init__(self, past: Sequence[Outcome]) -> None:
         self._past = [(_case(one.low, one.high, one.gpus), one) for one in past[-RECENT:]]
         ended = [one.waited for one in past[-RECENT:] if not one.open]
-        self._usual = median(ended) if ended else 0.0
+        self._usual = USUAL * median(ended) if ended else 0.0
         self._enough = len(ended) >= FEWEST
         self._shift = _shift([one.hit for one in past if one.hit is not None])
         self._known: dict[tuple[int, int, int], list[float]] = {}
@@ -108,7 +109,7 @@ def _shift(hits: Sequence[bool]) -> float:
     last = hits[-LATEST_HITS:]
     if len(last) < FEWEST:
         return 0.0
-    return max(min(AIM + 0.01 - sum(last) / len(last), MOST_SHIFT), -MOST_SHIFT)
+    return max(min(AIM - sum(last) / len(last), MOST_SHIFT), -MOST_SHIFT)
 
 
 def shortest(values: Sequence[float], part: float) -> tuple[float, float]:
