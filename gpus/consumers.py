@@ -1,13 +1,15 @@
 """The socket of the GPUs page: every node's readings as they come."""
 
+import asyncio
 from typing import Any
 from weakref import WeakValueDictionary
 
 from gpus.now import Picture, for_reader, named_to, nodes_in, take_picture
 from portal.hub import Message
 from portal.shared import shared
-from portal.sockets import LiveSocket, dumps
+from portal.sockets import CONTENT, LiveSocket, dumps
 
+LOOKS_APART = 1.0  # seconds, at least, between two looks because jobs came and went
 HOLDER = ("job", "owner", "job_name", "holders")
 
 
@@ -65,14 +67,17 @@ class GpusSocket(LiveSocket):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._view: View | None = None
+        self._looked_at = 0.0
 
     def topics(self) -> set[str]:
         return {"gpus:*"}
 
     async def look(self) -> None:
         """The database is asked once for all who look, and what they are shown made once for who may see the same."""
+        self._looked_at = asyncio.get_running_loop().time()
         picture = await shared.ask("picture", self.asked_at, take_picture)
-        named = await shared.ask(("named", self.user.pk, picture.at), 0.0, named_to, self.user, picture)
+        known = self.asked_at - CONTENT  # whose job may be seen by whom seldom changes
+        named = await shared.ask(("named", self.user.pk, picture.jobs), known, named_to, self.user, picture)
         key = ("nodes", picture.at, named, self.user.is_staff, self.language)
         shown = self.in_language(_shown)
         text, self._view = await shared.ask(key, 0.0, shown, picture, named, self.user.is_staff)
@@ -81,6 +86,7 @@ class GpusSocket(LiveSocket):
     async def on_news(self, news: dict[str, Message]) -> None:
         told = [self._view.tell(reading) if self._view else "" for reading in news.values() if "gpus" in reading]
         if not all(told):
+            await asyncio.sleep(self._looked_at + LOOKS_APART - asyncio.get_running_loop().time())
             await self.look()
         elif told:
             await self.send_text(f'{{"nodes":[{",".join(told)}]}}')

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from django.conf import settings
@@ -29,6 +30,11 @@ class Picture:
     read: dict[str, dict[str, Any]]  # by node: its last reading; empty when there is none of the last minute
     held: dict[int, list[Holder]]  # by GPU
 
+    @cached_property
+    def jobs(self) -> frozenset[int]:
+        """All that are on a GPU."""
+        return frozenset(holder.job for held in self.held.values() for holder in held)
+
 
 def take_picture() -> Picture:
     nodes = list(Node.objects.prefetch_related("gpus").order_by("name"))
@@ -37,7 +43,7 @@ def take_picture() -> Picture:
 
 def named_to(reader: Any, picture: Picture) -> frozenset[int]:
     """The jobs on GPUs whose names the reader may see."""
-    return seen_by(reader, {holder.job for held in picture.held.values() for holder in held})
+    return seen_by(reader, picture.jobs)
 
 
 def nodes_now(reader: Any) -> list[dict[str, Any]]:

@@ -50,7 +50,12 @@ class Relay:
         return self._frames[first, last]
 
     def look_again(self) -> None:
-        """Ask the database soon: news may have been lost."""
+        """Ask the database soon, unless that has just been done: news may have been lost."""
+        if asyncio.get_running_loop().time() > self._look_due - LOOK_EVERY + _AGAIN:
+            self._look_due = 0.0
+            self._nudge()
+
+    def _nudge(self) -> None:
         self._feed.put({live.log_topic(self.run_id): Message(gap=True)}, 0)
 
     def close(self) -> None:
@@ -77,7 +82,7 @@ class Relay:
             known = isinstance(error, DatabaseError | OSError)
             log.warning("the log of run %s can't be read for now: %s", self.run_id, error, exc_info=not known)
             await asyncio.sleep(_AGAIN)
-            self.look_again()
+            self._nudge()
         now = asyncio.get_running_loop().time()
         for watcher in self.watchers:
             watcher.put(_NEWS, now)
