@@ -199,7 +199,7 @@ class _Play:
             look.refused[job.shape] = job.limit
         since = self.blocked.setdefault(job.id, self.now)
         patient = self.now - since >= self.rules.reserve_after
-        if job.need and (patient or not look.first_served) and len(look.kept) < self.rules.most_kept:
+        if (patient or not look.first_served) and job.need and len(look.kept) < self.rules.most_kept:
             self._keep(job, look)
         return False
 
@@ -288,8 +288,10 @@ class _Quotas:
         self._teams = _bounds(snapshot.team_limits)
 
     def allow(self, job: Job) -> bool:
-        mine = self._users.get(job.line[3]), self._teams.get(job.line[2])
-        return all(bound is None or (bound[0] >= job.need and bound[1] > 0) for bound in mine)
+        for left in (self._users.get(job.line[3]), self._teams.get(job.line[2])):
+            if left is not None and (left[0] < job.need or left[1] < 1):
+                return False
+        return True
 
     def take(self, user: int, team: int, milli: int, runs: int = 1) -> None:
         for bound in (self._users.get(user), self._teams.get(team)):
