@@ -169,6 +169,7 @@ def test_the_cancel_button_asks_and_then_stops(tab: Page, stack: Stack, erin: st
     job = _submit(stack, erin, "trap 'echo BYE; exit 0' TERM; echo up; while true; do sleep 0.2; done")
     tab.goto(f"{stack.url}/jobs/{job}/")
     expect(tab.locator(ROWS)).to_contain_text("up", timeout=60_000)
+    expect(tab.locator("#job-head .state")).to_have_text("running", timeout=60_000)  # its buttons come with that
     questions: list[str] = []
     tab.once("dialog", lambda dialog: (questions.append(dialog.message), dialog.accept()))
     tab.get_by_role("button", name="Cancel").click()
