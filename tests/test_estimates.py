@@ -129,7 +129,8 @@ def test_after_an_extension_the_run_is_expected_near_its_new_limit(alice: User, 
     run.refresh_from_db()
     dispatch.run_pass()
     waiting.refresh_from_db()
-    assert run.deadline is not None and waiting.expected_earliest is not None
+    assert run.deadline is not None
+    assert waiting.expected_earliest is not None
     assert run.deadline - HOUR / 2 <= waiting.expected_earliest < waiting.expected_latest <= run.deadline  # type: ignore[operator]
 
 
@@ -231,8 +232,7 @@ def full(alice: User, bob: User) -> Job:
 @pytest.mark.django_db
 def test_a_waiting_job_is_told_when_to_expect_its_start_and_that_is_recorded(full: Job, alice: User) -> None:
     deadline = Run.objects.get().deadline
-    assert full.expected_earliest is not None and full.expected_latest is not None and deadline is not None
-    assert timezone.now() < full.expected_earliest < full.expected_latest <= deadline
+    assert timezone.now() < full.expected_earliest < full.expected_latest <= deadline  # type: ignore[operator]
     row = Estimate.objects.get(job=full)
     assert (row.earliest, row.latest, row.started_at) == (full.expected_earliest, full.expected_latest, None)
     assert (row.raw_earliest, row.raw_latest) == (row.earliest, row.latest)

@@ -11,6 +11,7 @@ from jobs.quotas import Limits
 from tests.rigs.pictures import HOUR, NOW, job, node, run, snapshot
 
 ONE = (node(gpus=1),)
+AN_HOUR = timedelta(hours=1)
 
 
 def known(number: int, cards: list[int], early: float, late: float, **fields: Any) -> Running:
@@ -66,37 +67,37 @@ def test_jobs_like_those_of_yesterday_come_and_go_first_where_their_users_use_le
     heavy = {1: Share(used=10.0**9), 2: Share()}
     picture = snapshot(takes(1, 1), nodes=ONE, running=[sure(1, [0], 2)], team_shares=heavy)
     begin = NOW - timedelta(seconds=DAY + HOUR)
-    earlier = [takes(50, 3, team=2, user=2, queued_at=begin), takes(51, 3, team=2, user=2, queued_at=begin + 2 * HOUR_)]
+    earlier = [
+        takes(50, 3, team=2, user=2, queued_at=begin),
+        takes(51, 3, team=2, user=2, queued_at=begin + 2 * AN_HOUR),
+    ]
     assert played(picture, 1) == [2.0] * PLAYS
     assert played(picture, 1, earlier) == [5.0] * PLAYS
-    lighter = [takes(51, 3, team=1, user=1, queued_at=begin), takes(52, 3, queued_at=begin + 2 * HOUR_)]
+    lighter = [takes(51, 3, team=1, user=1, queued_at=begin), takes(52, 3, queued_at=begin + 2 * AN_HOUR)]
     assert played(picture, 1, lighter) == [2.0] * PLAYS
-
-
-HOUR_ = timedelta(hours=1)
 
 
 def test_less_than_a_day_of_arrivals_tells_nothing() -> None:
     picture = snapshot(takes(1, 1), nodes=ONE, running=[sure(1, [0], 2)])
-    assert played(picture, 1, [takes(50, 3, priority=3, queued_at=NOW - 23 * HOUR_)]) == [2.0] * PLAYS
+    assert played(picture, 1, [takes(50, 3, priority=3, queued_at=NOW - 23 * AN_HOUR)]) == [2.0] * PLAYS
 
 
 def test_quotas_of_gpus_and_running_jobs_hold_in_the_plays() -> None:
-    for limit in ({"gpus": 1}, {"running_jobs": 1}):
-        limits = {1: Limits(scope="user", name="alice", **limit)}
+    for limit in (Limits(scope="user", name="alice", gpus=1), Limits(scope="user", name="alice", running_jobs=1)):
+        limits = {1: limit}
         picture = snapshot(takes(1, 2), takes(2, 2), running=[sure(1, [0], 3, user=1)], user_limits=limits)
         assert [played(picture, pk) for pk in (1, 2)] == [[3.0] * PLAYS, [5.0] * PLAYS]
 
 
 def test_labels_cpus_and_memory_count_for_jobs_without_gpus_too() -> None:
     hosts = (node("a", labels=frozenset({"disk=big"})), node("b"))
-    runs = [run(1, "a", [], hours=4, millicpus=31_500, likely=(NOW + 4 * HOUR_,) * 2)]
+    runs = [run(1, "a", [], hours=4, millicpus=31_500, likely=(NOW + 4 * AN_HOUR,) * 2)]
     picture = snapshot(takes(1, 1, gpus=0, labels=frozenset({"disk=big"})), nodes=hosts, running=runs)
     assert played(picture, 1) == [4.0] * PLAYS
 
 
 def test_a_start_time_is_waited_for() -> None:
-    picture = snapshot(takes(1, 1, start_after=NOW + 5 * HOUR_), nodes=ONE, running=[sure(1, [0], 1)])
+    picture = snapshot(takes(1, 1, start_after=NOW + 5 * AN_HOUR), nodes=ONE, running=[sure(1, [0], 1)])
     assert played(picture, 1) == [5.0] * PLAYS
 
 
