@@ -9,11 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import gauge
+from jobs.follow import Follower
 from jobs.gauge import Gauge
 from jobs.metrics import MOST_POINTS, MOST_SERIES, MetricsFinder, values
 from jobs.models import Run, RunMetrics
 from jobs.progress import ProgressFinder, counts
 from tests import factories
+from tests.rigs.engine import Engine
+from tests.rigs.logs import Container
+from tests.rigs.processes import wait_until
 
 
 @pytest.mark.parametrize(
@@ -202,3 +206,26 @@ def test_pages_and_answers_show_the_progress_of_what_runs(run: Run) -> None:
     stranger = Client()
     stranger.force_login(factories.User.objects.get(username="mallory"))
     assert stranger.get(f"/jobs/{run.job_id}/metrics.json").status_code == 404
+
+
+def progress_of(container: Container) -> tuple[str, float, float]:
+    """As its run's row has it: what is counted, done, and the total."""
+    found = Run.objects.get(pk=container.run.pk).output_progress or {"label": "", "done": 0, "total": 0}
+    return found["label"], found["done"], found["total"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_container_prints_is_written_to_its_run_while_it_runs(
+    engine: Engine, follower: Follower, settings: Any
+) -> None:
+    settings.PROGRESS_PERIOD = settings.METRICS_PERIOD = 0.1
+    steps = "for n in 1 2 3; do printf '\\rstep %s/4 loss=0.%s' $n $n; sleep 0.5; done; printf '\\n'"
+    container = Container(engine, f"{steps}; sleep 60")
+    assert container.attach()
+    container.start()
+    wait_until(lambda: progress_of(container)[1] == 3, "progress while it runs")
+    container.api.kill(container.id)
+    container.wait()
+    follower.finish(container.run.pk, container.id, 20)
+    assert progress_of(container) == ("step", 3, 4)
+    assert [row["name"] for row in RunMetrics.objects.get(run=container.run).series] == ["loss"]
