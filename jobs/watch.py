@@ -1,4 +1,4 @@
-"""Warn the owners of live runs of what befalls their GPUs: lost by the driver, or used by somebody from outside."""
+"""Warn the owners of live runs of what befalls their GPUs: lost, sick, or used by somebody from outside."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,8 @@ LOST = (GPU.Health.LOST, GPU.Health.MISSING)
 
 def watch_gpus(node_name: str) -> None:
     """Compare the live runs of a node with its GPUs. Stops nobody: what is found becomes a warning on the run."""
-    troubled = Q(gpu__health__in=LOST) | Q(gpu__busy_outside_since__isnull=False)
+    sick = Q(gpu__health=GPU.Health.ERROR) | Q(gpu__quarantine_reason__startswith="Xid")
+    troubled = Q(gpu__health__in=LOST) | Q(gpu__busy_outside_since__isnull=False) | sick
     slots = AllocationSlot.objects.filter(
         troubled, released_at=None, allocation__node__name=node_name, allocation__run__state__in=LIVE_RUNS
     )
@@ -73,6 +74,10 @@ def _key(warning: Mapping[str, Any]) -> tuple[str, str | None]:
 def _troubles(gpu: GPU) -> Iterator[dict[str, Any]]:
     if gpu.health in LOST:
         yield {"code": "GPU_LOST", "uuid": gpu.uuid}
+    if gpu.health == GPU.Health.ERROR:
+        yield {"code": "GPU_SICK", "uuid": gpu.uuid, "why": gpu.health_message}
+    elif gpu.quarantine_reason.startswith("Xid"):
+        yield {"code": "GPU_SICK", "uuid": gpu.uuid, "why": gpu.quarantine_reason}
     if gpu.busy_outside_since is not None:
         yield {"code": "OUTSIDER", "uuid": gpu.uuid, "by": ", ".join(dict.fromkeys(map(_who, gpu.outsiders)))}
 

@@ -101,6 +101,7 @@ PROGRESS_PARAMS = {
 }
 WARNING_PARAMS = {
     "GPU_LOST": {"uuid": "GPU-12345678-9"},
+    "GPU_SICK": {"uuid": "GPU-12345678-9", "why": "Xid 79"},
     "OUTSIDER": {"uuid": "GPU-12345678-9", "by": "mallory"},
     "GRANT_MISMATCH": {"got": ["GPU-1"]},
     "KILL_STUCK": {},

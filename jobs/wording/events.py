@@ -166,6 +166,10 @@ WARNINGS: Table = {
     "GPU_LOST": lambda p: (
         _("Its GPU %(gpu)s has been lost by the driver; the job will probably fail.") % {"gpu": short_uuid(p["uuid"])}
     ),
+    "GPU_SICK": lambda p: (
+        _("Its GPU %(gpu)s is not healthy (%(why)s); what it computes may be wrong.")
+        % {"gpu": short_uuid(p["uuid"]), "why": p["why"]}
+    ),
     "OUTSIDER": _outsider,
     "GRANT_MISMATCH": lambda p: _("The container got other GPUs than it was given, and was killed at once."),
     "KILL_STUCK": lambda p: _("The container does not end although it was killed; its GPUs stay taken until it does."),
