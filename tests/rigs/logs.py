@@ -141,7 +141,7 @@ class AgentProcess:
         """SIGKILL, and to the pump first: nothing is tidied."""
         assert self._process
         if pump:
-            os.kill(self._process.pid, signal.SIGSTOP)  # or it would start another
+            self._process.send_signal(signal.SIGSTOP)  # or it would start another
             self.kill_pump()
         self._process.kill()
         self._process.wait()
