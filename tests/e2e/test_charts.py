@@ -128,7 +128,7 @@ def _token(tab: Page) -> str:
 def test_a_host_whose_telemetry_hangs_says_so_and_keeps_its_last_values(stack: Stack, tab: Page) -> None:
     """leptonai/gpud#117: what was read last stays, and is not passed off as new."""
     lines: list[WebSocketRoute] = []
-    tab.route_web_socket(re.compile("/ws/gpus/"), lines.append)  # the server's part is played here
+    tab.route_web_socket(re.compile("/ws/gpus/"), lambda line: lines.append(line))  # its part is played here
     tab.goto(f"{stack.url}/gpus/")
     value = tab.locator('article.gpu [data-bind="temperature"]').first
     expect(value).to_contain_text("°C")
