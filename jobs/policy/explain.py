@@ -99,9 +99,8 @@ class Explain:
         if room.is_never:
             return (*(closed or room.reasons), *helps)
         late = () if self._protected is None else self._until_later(job, self._protected)
-        if closed or late or helps:
-            return (*closed, *room.reasons, *late, *helps)
-        return room.reasons or _TOGETHER
+        causes = (*closed, *room.reasons, *late) if closed or late else room.reasons
+        return (*(causes or _TOGETHER), *helps) if helps else causes or _TOGETHER
 
     def _room_says(self, job: Waiting) -> "_Said":
         said = self._hardware_says(job)

@@ -1,13 +1,14 @@
 """What holds a job back whatever room there is: holds, pause, start time, quotas, budget. Pure."""
 
 from collections.abc import Iterator
+from math import inf
 
 from jobs.policy.account import Account
 from jobs.policy.kinds import Kinds
 from jobs.policy.ledger import shares
 from jobs.policy.slack import Slacks
 from jobs.policy.view import Reason, Snapshot, Waiting, changed
-from jobs.quotas import Limits, Refusal, Usage, closed_models, most_gpus, never, start
+from jobs.quotas import Limits, Refusal, Usage, closed_models, least_milli, most_gpus, never, start
 
 Level = tuple[Limits, Usage]
 
@@ -50,11 +51,13 @@ class Gates:
         """The job as it may start now: an elastic one as large, any on such models, as quotas leave room for."""
         if job.least_gpus is not None:
             job = changed(job, gpus=max(min(most_gpus(job, *self._levels(job)), job.gpus), job.least_gpus))
-        return self._affordable(self.narrowed(job)[0])
+        if self._by_model:
+            job = self.narrowed(job)[0]
+        return self._affordable(job) if shares(job) and self._kinds.cut_differently else job
 
     def _affordable(self, job: Waiting) -> Waiting:
         """A share kept off the GPUs where more would be charged for it than quotas leave: not all are cut alike."""
-        charges = self._kinds.charges(job) if shares(job) else ()
+        charges = self._kinds.charges(job)
         if len(charges) < 2:
             return job
         if self._has_room(job, self._slacks, charges[-1]):
@@ -90,8 +93,13 @@ class Gates:
 
     def _has_room(self, job: Waiting, slacks: tuple[Slacks, Slacks], milli: int | None = None) -> bool:
         """Whether a glance tells that no quota is in the way of the job, with so much of GPUs, else the least."""
-        user, team = slacks[0].of(job.user), slacks[1].of(job.team)
-        return (user is None or user.has_room(job, milli)) and (team is None or team.has_room(job, milli))
+        asked = least_milli(job) if milli is None else milli
+        seconds = inf if job.limit_seconds is None else job.limit_seconds
+        user = slacks[0].of(job.user)
+        if user is not None and not user.has_room(job, asked, seconds):
+            return False
+        team = slacks[1].of(job.team)
+        return team is None or team.has_room(job, asked, seconds)
 
     def _quotas(self, job: Waiting) -> list[Reason]:
         if self._has_room(job, self._slacks):

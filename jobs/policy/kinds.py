@@ -20,6 +20,7 @@ class Kinds:
             for node in nodes for gpu in node.gpus if offered(gpu)
         }  # fmt: skip
         self._kinds = [(gpu, labels) for (*_alike, labels), gpu in found.items()]
+        self.cut_differently = len({gpu.slots for gpu, _labels in self._kinds if gpu.slots > 1}) > 1
         self._known: dict[object, tuple[tuple[str, ...], tuple[int, ...]]] = {}
 
     def models(self, job: Waiting) -> tuple[str, ...]:

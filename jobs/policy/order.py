@@ -9,13 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Self
 
 from jobs.policy import fairtree
 from jobs.policy.view import Rules, Snapshot, Waiting
 from jobs.quotas import Limits, Usage
 
-Key = tuple[bool, int, bool, float, float, datetime, int]
+Key = tuple[bool, int, bool, float, float, datetime, int, "_Line"]  # no two jobs share an id: lines never compare
 
 
 def in_order(snapshot: Snapshot) -> list[Waiting]:
@@ -45,11 +46,12 @@ class Queue:
         """`jobs`: only these of the waiting ones; `standings` as they are by now, which charges change."""
         self._standings = Standings(snapshot) if standings is None else standings
         lines: dict[tuple[bool, int, int, int], list[Waiting]] = defaultdict(list)
+        lifted, now, rules = snapshot.rules.lift_after, snapshot.now, snapshot.rules
         for job in snapshot.waiting if jobs is None else jobs:
-            rank = effective_class(job, snapshot.now, snapshot.rules)
+            rank = effective_class(job, now, rules) if lifted else job.priority
             lines[job.pinned, rank, job.team, job.user].append(job)
         made = [_Line(pinned, rank, team, user, jobs) for (pinned, rank, team, user), jobs in lines.items()]
-        self._heap = [(self._key(line), number, line) for number, line in enumerate(made)]
+        self._heap = [self._key(line) for line in made]
         heapq.heapify(self._heap)
 
     def __iter__(self) -> Self:
@@ -58,13 +60,14 @@ class Queue:
     def __next__(self) -> Waiting:
         """The first of the lines' heads. Keys only ever grow, so a stale one is mended when it comes to the top."""
         while self._heap:
-            key, number, line = self._heap[0]
+            key = self._heap[0]
+            line = key[-1]
             if line.charges != self._standings.charges and (fresh := self._key(line)) != key:
-                heapq.heapreplace(self._heap, (fresh, number, line))
+                heapq.heapreplace(self._heap, fresh)
                 continue
             job = line.jobs.pop()
             if line.jobs:
-                heapq.heapreplace(self._heap, (self._key(line), number, line))
+                heapq.heapreplace(self._heap, self._key(line))
             else:
                 heapq.heappop(self._heap)
             return job
@@ -79,7 +82,7 @@ class Queue:
             line.charges = self._standings.charges
             line.standing = self._standings.of(line.team, line.user)
         head = line.jobs[-1]
-        return (not line.pinned, -line.rank, *line.standing, head.queued_at, head.id)
+        return (not line.pinned, -line.rank, *line.standing, head.queued_at, head.id, line)
 
 
 class Standings:
@@ -113,7 +116,8 @@ class _Line:
     standing: tuple[bool, float, float] = (False, 0.0, 0.0)
 
     def __post_init__(self) -> None:
-        self.jobs.sort(key=lambda job: (job.queued_at, job.id), reverse=True)
+        if len(self.jobs) > 1:
+            self.jobs.sort(key=attrgetter("queued_at", "id"), reverse=True)
 
 
 class _Marks:
@@ -124,6 +128,8 @@ class _Marks:
         self._teams = _left(snapshot.team_limits, snapshot.team_usage)
 
     def beyond(self, team: int, user: int) -> bool:
+        if not self._users and not self._teams:
+            return False
         return self._users.get(user, 1.0) <= 0 or self._teams.get(team, 1.0) <= 0
 
     def charge(self, job: Waiting, gpus: int | None) -> None:

@@ -58,10 +58,16 @@ class Outlook:
 
     def _lot(self, room: Room, lot: Lot, part: float) -> float:
         """CPUs and memory are divided among a node's kinds of GPU by what is free of each."""
-        key = (lot, room.labels, int(room.millicpus * part), int(room.memory_mib * part))
+        return self.lot(lot, room.labels, int(room.millicpus * part), int(room.memory_mib * part))
+
+    def lot(self, lot: Lot, labels: frozenset[str], millicpus: int, memory_mib: int) -> float:
+        """The worth of GPUs on a node that has nothing else free but these CPUs and this memory."""
+        if not lot.free:
+            return 0.0
+        key = lot, labels, millicpus, memory_mib
         found = self._worth.get(key)
         if found is None:
-            found = self._worth[key] = self._streams_of((room.labels, lot.kind)).filled(lot, key[2], key[3])
+            found = self._worth[key] = self._streams_of((labels, lot.kind)).filled(lot, millicpus, memory_mib)
         return found
 
     def _streams_of(self, cell: Cell) -> "_Streams":

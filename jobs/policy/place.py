@@ -6,6 +6,7 @@ from functools import partial
 from jobs.policy.fleet import Fleet, Group, Score
 from jobs.policy.ledger import Ledger, is_cut, shares
 from jobs.policy.neighbours import NEAR, torn
+from jobs.policy.outlook import Outlook
 from jobs.policy.rooms import Lot, Room, room_of
 from jobs.policy.view import Gpu, Waiting
 
@@ -27,10 +28,21 @@ def _spread(job: Waiting, _fleet: Fleet, group: Group) -> Score:
 
 
 def _packed(job: Waiting, fleet: Fleet, group: Group) -> Score:
+    outlook, room = fleet.outlook, group.room
+    if job.gpus == 1 and len(room.lots) == 1:
+        return _packed_alone(job, outlook, room, group.worth(outlook))
     left, fit = _left(job, group)
-    outlook = fleet.outlook
-    loss = outlook.loss(group.room, group.worth(outlook), left)
+    loss = outlook.loss(room, group.worth(outlook), left)
     return *fit, round(loss, 6), left.gpus, left.memory_mib, left.millicpus
+
+
+def _packed_alone(job: Waiting, outlook: Outlook, room: Room, worth: float) -> Score:
+    """As `_packed`, of one GPU, or a share of it, where there is no choice among kinds. Most are so."""
+    lot = room.lots[0]
+    rest, (millicpus, memory_mib) = lot.without(job), room.rounded(job)
+    loss = worth and worth - outlook.lot(rest, room.labels, millicpus, memory_mib)
+    wasted = _is_waste(job, lot.kind.gpu)
+    return 0, wasted, NEAR, lot.kind.memory_mib, round(loss, 6), rest.gpus, memory_mib, millicpus
 
 
 def _left(job: Waiting, group: Group) -> tuple[Room, Score]:

@@ -122,21 +122,20 @@ class _Pass:
     def start(self, job: Waiting) -> bool:
         """Place the job if it fits. Whether no more is to be done for it: it starts, or a gate holds it back."""
         self.order.append(job.id)
-        gated = bool(self.gates.again(job))
-        asked = job if gated else self.gates.as_allowed(job)
-        ledger = None if gated or self._is_refused(asked) else place.choose(asked, self.account.fleet)
-        if ledger is not None:
-            self._place(job, asked, ledger)
+        if self.gates.again(job):
+            self.left.append(job)
             return True
+        asked = self.gates.as_allowed(job)
+        limit, refused = _limit(asked), self._no_room.get(asked.shape)
+        if refused is None or limit < refused:  # room only gets less: what was refused stays so, and what takes longer
+            ledger = place.choose(asked, self.account.fleet)
+            if ledger is not None:
+                self._place(job, asked, ledger)
+                return True
+            self._no_room[asked.shape] = limit
         self.left.append(job)
-        if not gated:
-            self._no_room[asked.shape] = min(_limit(asked), self._no_room.get(asked.shape, float("inf")))
-            self.blocked.append(job)
-        return gated
-
-    def _is_refused(self, job: Waiting) -> bool:
-        """Room only gets less in a pass: what was refused stays refused, and so does what would take longer."""
-        return _limit(job) >= self._no_room.get(job.shape, float("inf")) and job.shape in self._no_room
+        self.blocked.append(job)
+        return False
 
     def _place(self, job: Waiting, asked: Waiting, ledger: Ledger) -> None:
         gpus = self.account.fleet.take(ledger, asked)
@@ -172,8 +171,9 @@ class _Pass:
     def make_way(self, job: Waiting) -> bool:
         """Stop runs for the job, if there are any that may be stopped for it and it fits once they have."""
         entitled = self._is_entitled(job)
-        may = self.preempting.may(job, entitled=entitled)
-        way = self.preempting.way(self.gates.as_allowed(job), entitled=entitled) if may else None
+        if not self.preempting.may(entitled=entitled):
+            return False
+        way = self.preempting.way(self.gates.as_allowed(job), entitled=entitled)
         if way is None:
             return False
         self.preempting.take(way)
@@ -196,6 +196,8 @@ class _Pass:
 
     def _protected(self, job: Waiting) -> Running | None:
         """The run that would be stopped for the job if it were not protected still."""
+        if not self.preempting.tells_of(job):
+            return None
         return self.preempting.protected(job, entitled=self._is_entitled(job))
 
     def reserve(self, job: Waiting) -> bool:

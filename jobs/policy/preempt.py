@@ -56,7 +56,7 @@ class Preempting:
         self._told: set[object] = set()  # shapes of those
         self._winners = 0
 
-    def may(self, job: Waiting, *, entitled: bool) -> bool:
+    def may(self, *, entitled: bool) -> bool:
         """Whether it is worth while to look for a way."""
         return (entitled or self._rules.preempt_lower) and self._winners < MOST_WINNERS
 
@@ -79,13 +79,17 @@ class Preempting:
 
         None where no protected runs stand in its way. Asked at the end of a pass, of jobs that no way was found for.
         """
-        if not self.some_protected or (len(self._protecting) >= MOST_PROTECTED and job.shape not in self._told):
+        if not self.some_protected:
             return None
         whys = ((GUARANTEE, job.team),) if entitled else ()
         if self._rules.preempt_lower:
             whys = (*whys, (PRIORITY, job.priority))
         found = [run for why, who in whys if (run := self._oldest_way(job, why, who)) is not None]
         return min(found, key=_age, default=None)
+
+    def tells_of(self, job: Waiting) -> bool:
+        """Whether `protected` may have something to tell the job: not all are told."""
+        return len(self._protecting) < MOST_PROTECTED or job.shape in self._told
 
     @cached_property
     def some_protected(self) -> bool:

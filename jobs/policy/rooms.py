@@ -110,6 +110,11 @@ class Room(NamedTuple):
             whole += lot.whole if need else 0
         return not share and whole >= least(job)
 
+    def rounded(self, job: Waiting) -> tuple[int, int]:
+        """CPUs and memory that the job leaves, rounded down."""
+        cpus, memory = self.millicpus - job.millicpus, self.memory_mib - job.memory_mib
+        return max(cpus, 0) // self.steps[0] * self.steps[0], max(memory, 0) // self.steps[1] * self.steps[1]
+
     def less(self, job: Waiting, lots: tuple[Lot, ...]) -> "Room":
         """The room with these lots, and without the job's CPUs and memory."""
         return room(self.labels, lots, self.millicpus - job.millicpus, self.memory_mib - job.memory_mib, self.steps)

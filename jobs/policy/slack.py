@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 
 from jobs.policy.view import WHOLE, Waiting
-from jobs.quotas import Limits, Usage, least_milli
+from jobs.quotas import Limits, Usage
 
 _NOTHING = Usage()
 
@@ -22,10 +22,8 @@ class Slack:
     runs: bool = True  # whether one more may run
     interactive: bool = True  # whether one more of those may
 
-    def has_room(self, job: Waiting, milli: int | None = None) -> bool:
-        """True only where no limit is in the way of the job, now or ever, with so much of GPUs, else the least."""
-        asked = least_milli(job) if milli is None else milli
-        seconds = inf if job.limit_seconds is None else job.limit_seconds
+    def has_room(self, job: Waiting, asked: int, seconds: float) -> bool:
+        """True only where no limit is in the way of the job, now or ever, with so much of GPUs for so long."""
         return (
             asked <= self.milli and job.millicpus <= self.millicpus and job.memory_mib <= self.memory_mib
             and seconds <= self.limit_seconds and self.runs and (self.interactive or not job.interactive)
