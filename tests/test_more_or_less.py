@@ -99,7 +99,7 @@ def test_a_waiting_job_asks_for_less_and_keeps_its_place(alice: User) -> None:
     ("asked", "code"),
     [({"gpus": 3}, "ONLY_LESS"), ({"gpus": 0}, "ONLY_LESS"), ({"limit_seconds": 4000}, "ONLY_SHORTER")],
 )
-def test_only_less_can_be_asked_for(asked: dict[str, int], code: str, alice: User) -> None:
+def test_only_less_can_be_asked_for(asked: dict[str, Any], code: str, alice: User) -> None:
     job = factories.make_job(alice, gpus=2)
     with pytest.raises(Refused) as refused:
         amend(job, alice, **asked)
