@@ -8,7 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
@@ -66,6 +68,18 @@ def test_a_page_costs_as_many_queries_with_many_jobs_as_with_few(
     fill(alice, node, 12)
     with django_assert_max_num_queries(50):
         assert client.get(path).status_code == 200
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/jobs/?q=job&state=failed", "/history/?whose=all&reason=TIME_LIMIT"])
+def test_no_page_counts_or_skips_all_jobs(client: Client, alice: User, path: str) -> None:
+    """Pages are read by key, and only what waits is counted: a million ended jobs cost nothing."""
+    fill(alice, factories.make_node("alpha"), 2)
+    client.force_login(alice)
+    with CaptureQueriesContext(connection) as asked:
+        assert client.get(path).status_code == 200
+    sql = [query["sql"] for query in asked.captured_queries]
+    assert [text for text in sql if " OFFSET " in text] == []
+    assert [text for text in sql if "COUNT(" in text and 'FROM "jobs_job"' in text and '"state"' not in text] == []
 
 
 @pytest.mark.parametrize("path", PAGES)
