@@ -75,6 +75,19 @@ def test_no_limit_is_offered_that_leaves_less_than_a_third_of_the_time(hours: in
     assert (IN_THREE_HOURS in helps(make_plan(snapshot(BEHIND, late, running=BUSY)), 2)) is offered
 
 
+def test_each_job_is_offered_the_limit_by_its_own_whatever_its_likes_are_offered() -> None:
+    plan = make_plan(
+        snapshot(BEHIND, *(job(n, limit_seconds=h * HOUR) for n, h in ((2, 10), (3, 9), (4, 10))), running=BUSY)
+    )
+    assert [IN_THREE_HOURS in helps(plan, pk) for pk in (2, 3, 4)] == [False, True, False]
+
+
+def test_what_would_help_does_not_stand_alone() -> None:
+    """The cause comes first, also where it is that nothing is free together."""
+    plan = make_plan(snapshot(BEHIND, job(2, limit_seconds=9 * HOUR), running=BUSY))
+    assert codes(plan, 2)[0] not in HELPS
+
+
 def test_fewer_gpus_help_also_where_a_quota_is_in_the_way() -> None:
     limits = {1: Limits(scope="user", name="alice", gpus=3)}
     picture = snapshot(job(1, gpus=2), running=[run(1, cards=[0, 1], user=1)], user_limits=limits)
