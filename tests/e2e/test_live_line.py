@@ -26,9 +26,7 @@ from tests.rigs.watcher import Watcher
 
 BANNER = "#offline-banner"
 ROWS = "#log-rows"
-FLOOD = (
-    "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); echo line $i is watched; [ $((i % 40)) = 0 ] && sleep 0.1; done"
-)
+FLOOD = "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); echo line $i is watched; [ $((i % 40)) = 0 ] && sleep 0.1; done"
 COUNT = "i=0; while [ $i -lt 600 ]; do i=$((i+1)); echo n=$i; sleep 0.1; done"
 
 
