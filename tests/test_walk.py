@@ -74,6 +74,8 @@ WEB: dict[str, dict[str, str]] = {
     "whatif/<int:pk>/": {"GET": "staff"},
     "estimates/": {"GET": "staff"},
     "history/": {"GET": "person"},
+    "timeline/": {"GET": "person"},
+    "timeline/data.json": {"GET": "person"},
     "gpus/": {"GET": "person"},
     "gpus/now.json": {"GET": "person"},
     "gpus/recent.json": {"GET": "person"},
