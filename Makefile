@@ -2,7 +2,7 @@
 .PHONY: help demo test lint bench soak
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## Set up what is missing and run the whole product with a sample job; ONCE=1 ends with that job, PORT= chooses the port
 	@scripts/demo $(if $(ONCE),--once)

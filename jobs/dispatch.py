@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -167,6 +167,20 @@ def _place(placement: Placement) -> Run | None:
         job.gpu_milli = sum(quotas.milli_of_slots(len(taken), gpu.slots) for gpu, taken in slots)
     if snapshot.why_closed(node, now) is not None or _over_quota(job, gpus, now):
         return None
+    run = _allocate(job, node, slots, now)
+    moved = job.advance(
+        JobState.QUEUED, JobState.PLACED, run=run, event="PLACED", wait_reasons=[], blocked_since=None, avoid_gpus=[],
+        params={"node": node.name, "gpus": [gpu.index for gpu in gpus]}, expected_earliest=None, expected_latest=None,
+    )  # fmt: skip
+    estimates.started(job.pk, now)
+    if not moved:
+        transaction.set_rollback(True)  # cancelled or held meanwhile: nothing of this may stay
+        return None
+    return run
+
+
+def _allocate(job: Job, node: NodeRow, slots: Iterable[tuple[GPU, Sequence[int]]], now: datetime) -> Run:
+    """The job's next run, PLACED, with all that it holds."""
     run = Run.objects.create(
         job=job, node=node, placed_at=now, number=(job.runs.aggregate(n=Max("number"))["n"] or 0) + 1
     )
@@ -178,14 +192,6 @@ def _place(placement: Placement) -> Run | None:
     AllocationSlot.objects.bulk_create(
         AllocationSlot(allocation=allocation, gpu=gpu, slot=slot) for gpu, taken in slots for slot in taken
     )
-    moved = job.advance(
-        JobState.QUEUED, JobState.PLACED, run=run, event="PLACED", wait_reasons=[], blocked_since=None, avoid_gpus=[],
-        params={"node": node.name, "gpus": [gpu.index for gpu in gpus]}, expected_earliest=None, expected_latest=None,
-    )  # fmt: skip
-    estimates.started(job.pk, now)
-    if not moved:
-        transaction.set_rollback(True)  # cancelled or held meanwhile: nothing of this may stay
-        return None
     return run
 
 
