@@ -186,7 +186,7 @@ def test_a_preview_says_now_waits_or_never_and_stores_nothing(alice: User) -> No
     assert (now["verdict"], now["node"]) == ("now", "alpha")
     never = api.post("/jobs/preview", JOB | {"gpus": 4}).json()
     assert never["verdict"] == "never"
-    assert [reason["code"] for reason in never["reasons"]] == ["TOO_LARGE_GPUS"]
+    assert [reason["code"] for reason in never["reasons"]] == ["TOO_LARGE_GPUS", "FITS_WITH"]
     assert never["reasons"][0]["message"]
     assert not Job.objects.exists()
 

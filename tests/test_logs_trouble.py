@@ -298,7 +298,7 @@ def test_a_reader_sees_the_stored_part_when_redis_is_down(
     engine: Engine, follower: Follower, redis_server: RedisServer, settings: Any
 ) -> None:
     settings.LOG_SEGMENT_BYTES = 10
-    container = Container(engine, "echo 0123456789; sleep 1")
+    container = Container(engine, "printf 0123456789; sleep 0.5; echo; sleep 1")
     assert container.attach()
     container.start()
     logs.wait_for_log(container.run, b"789\n")
