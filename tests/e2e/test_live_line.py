@@ -30,7 +30,7 @@ FLOOD = "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); echo line $i is watched; [ $
 COUNT = "i=0; while [ $i -lt 600 ]; do i=$((i+1)); echo n=$i; sleep 0.1; done"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def nora(stack: Stack) -> dict[str, str]:
     """A researcher of her own team, signed in: her session's cookie."""
 

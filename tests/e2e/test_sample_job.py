@@ -12,7 +12,7 @@ from tests.rigs.engine import BUSYBOX
 from tests.rigs.stack import Stack
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def dora(stack: Stack) -> str:
     """A researcher of her own team on the running product."""
 
