@@ -205,7 +205,7 @@ def refusal_errors(refusals: Iterable[Refusal], reader: str) -> list[Error]:
     """Quota refusals with their numbers, at the fields of the body and in their units: CPUs, GiB, seconds."""
     return [
         Error(field=FIELDS.get(r.field, r.field), code=r.code, message=sentence,
-              params=_in_units_of(r.field, {name: v for name, v in vars(r).items() if name not in ("field", "code")}))
+              params=_in_units_of(r.field, {n: v for n, v in r._asdict().items() if n not in ("field", "code")}))
         for r, sentence in wording.told(refusals, reader=reader)
     ]  # fmt: skip
 

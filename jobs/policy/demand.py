@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Self
 
-from jobs.policy.view import Running, Snapshot, Waiting
+from jobs.policy.view import Running, Snapshot, Waiting, changed
 
 
 class Demand:
@@ -32,7 +31,7 @@ class Demand:
         shape = job.shape
         if shape not in self._counts:
             self._counts[shape] = 0
-            self._samples[shape] = replace(job, avoid=frozenset())
+            self._samples[shape] = changed(job, avoid=frozenset())
         self._counts[shape] += count
         self.total += count
 

@@ -12,7 +12,7 @@ all open nodes. A job that only closed nodes could take is not dated either: nob
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from jobs.policy.gaps import Gaps
 from jobs.policy.hardware import GpuKind, Hardware, kind_of
-from jobs.policy.ledger import least, shares
+from jobs.policy.ledger import Ledger, least, shares
 from jobs.policy.levels import Level, levels
 from jobs.policy.view import WHOLE, Expected, Gpu, Running, Snapshot, Waiting
 from jobs.quotas import least_milli
@@ -43,7 +43,8 @@ def expected(
     `started` are the runs that this pass starts. `latest` is None for the `unsure`, whose gates open nobody knows
     when, and for jobs on hold or that no open node could take, which hold back nobody else.
     """
-    ends = [_Ending(run, *_ends(run, snapshot.now)) for run in (*snapshot.running, *started)]
+    now = snapshot.now
+    ends = [_Ending(run, *_ends(run, now), run.milli) for run in (*snapshot.running, *started)]
     early, late = _courses(snapshot, ends, hardware)
     asks: dict[object, _Ask] = {}
     found: dict[int, Expected] = {}
@@ -54,27 +55,28 @@ def expected(
         soon, far = 0.0, inf
         if ask.open and not job.held_by:
             quick, slow = _takes(job)
-            soonest = 0.0 if job.start_after is None else max((job.start_after - snapshot.now).total_seconds(), 0.0)
+            soonest = 0.0 if job.start_after is None else max((job.start_after - now).total_seconds(), 0.0)
             soon, far = early.start(job, ask, soonest, quick), late.start(job, ask, soonest, slow)
         if only is None or job.id in only:
-            found[job.id] = _range(snapshot.now, min(soon, far), inf if job.id in unsure else far)
+            found[job.id] = _range(now, min(soon, far), inf if job.id in unsure else far)
     return found
 
 
 def _range(now: datetime, soon: float, far: float) -> Expected:
     """In `soon` seconds at the earliest, of which nothing is known when it is inf, and in `far` at the latest."""
-    return Expected(
-        earliest=now if soon in (0.0, inf) else now + timedelta(seconds=soon),
-        latest=None if far == inf else now + timedelta(seconds=far),
-    )
+    earliest = now if soon in (0.0, inf) else now + timedelta(0, soon)
+    if far == inf:
+        return Expected(earliest, None)
+    return Expected(earliest, earliest if far == soon else now + timedelta(0, far))
 
 
 class _Ending(NamedTuple):
-    """A run, and in how many seconds it ends early and late."""
+    """A run, in how many seconds it ends early and late, and what it holds of GPUs in thousandths."""
 
     run: Running
     early: float
     late: float
+    milli: int
 
 
 def _ends(run: Running, now: datetime) -> tuple[float, float]:
@@ -83,7 +85,7 @@ def _ends(run: Running, now: datetime) -> tuple[float, float]:
     limit = inf if run.ends_by is None else max((run.ends_by - now).total_seconds(), 0.0)
     if run.likely is None:
         return (0.0 if limit == inf else limit * _QUICK), limit
-    early, late = ((at - now).total_seconds() for at in run.likely)
+    early, late = (run.likely[0] - now).total_seconds(), (run.likely[1] - now).total_seconds()
     return min(max(early, 0.0), limit), min(max(late, 0.0), limit)
 
 
@@ -285,34 +287,41 @@ _Holds = tuple[float, float, int]  # when a run ends early and late, and the slo
 def _pools(hardware: Hardware, ends: Iterable[_Ending]) -> tuple[_Pools, _Pools]:
     """As they stand, early and late: each GPU free from when its last run ends, or in parts where it is shared."""
     held: dict[str, list[_Holds]] = defaultdict(list)
-    for run, early, late in ends:
+    for run, early, late, _milli in ends:
         for uuid, slots in run.slots.items():
             held[uuid].append((early, late, slots))
     groups: dict[_Key, list[list[list[_Holds]]]] = defaultdict(list)
-    cut: dict[_Key, list[tuple[Gpu, list[_Holds]]]] = defaultdict(list)
+    cut: dict[_Key, list[_Cut]] = defaultdict(list)
     for kind in hardware.kinds:
         for ledger in kind.open:
-            here: dict[GpuKind, list[list[_Holds]]] = {}
-            for gpu in ledger.node.gpus:
-                if gpu.unavailable is None:
-                    gpu_kind, holds = kind_of(gpu), held.get(gpu.uuid, _IDLE)
-                    here.setdefault(gpu_kind, []).append(holds)
-                    if gpu.slots > 1 and holds:
-                        cut[gpu_kind, kind.labels].append((gpu, holds))
-            for gpu_kind, found in here.items():
+            for gpu_kind, gpus in _alike(ledger):
+                found = [held.get(gpu.uuid, _IDLE) for gpu in gpus]
                 groups[gpu_kind, kind.labels].append(found)
+                if gpus[0].slots > 1:
+                    cut[gpu_kind, kind.labels] += _cut(gpus[0].slots, found)
     return _course_pools(groups, cut, late=False), _course_pools(groups, cut, late=True)
 
 
 _IDLE: list[_Holds] = []
 
 
-def _course_pools(
-    groups: dict[_Key, list[list[list[_Holds]]]], cut: dict[_Key, list[tuple[Gpu, list[_Holds]]]], *, late: bool
-) -> _Pools:
+def _alike(ledger: Ledger) -> Iterable[tuple[GpuKind, Sequence[Gpu]]]:
+    """The node's GPUs that are well, by kind."""
+    gpus = [gpu for gpu in ledger.node.gpus if gpu.unavailable is None]
+    if not gpus:
+        return ()
+    if ledger.layout.only is not None:
+        return ((kind_of(gpus[0]), gpus),)
+    found: dict[GpuKind, list[Gpu]] = defaultdict(list)
+    for gpu in gpus:
+        found[kind_of(gpu)].append(gpu)
+    return found.items()
+
+
+def _course_pools(groups: dict[_Key, list[list[list[_Holds]]]], cut: dict[_Key, list["_Cut"]], *, late: bool) -> _Pools:
     pools = {}
     for key, found in groups.items():
-        parts = [part for gpu, holds in cut.get(key, ()) for part in _parts(gpu, holds, late=late)]
+        parts = [part for shared in cut.get(key, ()) for part in _parts(*shared, late=late)]
         pools[key] = _Pool([sorted([_until(holds, late) for holds in here]) for here in found], parts, gaps=not late)
     return pools
 
@@ -324,13 +333,22 @@ def _until(holds: Sequence[_Holds], late: int) -> float:
     return holds[0][late] if len(holds) == 1 else max(hold[late] for hold in holds)
 
 
-def _parts(gpu: Gpu, holds: Sequence[_Holds], *, late: bool) -> list[tuple[float, int]]:
-    """From when so many thousandths of a GPU that is held are free; none where it is free as a whole only."""
-    free = gpu.slots - sum(hold[2] for hold in holds)
-    if free <= 0 and len(holds) < 2:
-        return []
-    found = [(hold[late], hold[2] * WHOLE // gpu.slots) for hold in holds]
-    return [*found, (0.0, free * WHOLE // gpu.slots)] if free > 0 else found
+_Cut = tuple[int, int, list[_Holds]]  # the slots of a GPU, how many of them are free, and what holds the others
+
+
+def _cut(slots: int, gpus: Iterable[list[_Holds]]) -> Iterator[_Cut]:
+    """Those of the GPUs that are held, but not by one run as a whole."""
+    for holds in gpus:
+        if holds:
+            free = slots - (holds[0][2] if len(holds) == 1 else sum(hold[2] for hold in holds))
+            if free > 0 or len(holds) > 1:
+                yield slots, free, holds
+
+
+def _parts(slots: int, free: int, holds: Sequence[_Holds], *, late: bool) -> list[tuple[float, int]]:
+    """From when so many thousandths of a GPU are free."""
+    found = [(hold[late], hold[2] * WHOLE // slots) for hold in holds]
+    return [*found, (0.0, free * WHOLE // slots)] if free > 0 else found
 
 
 class _Host:

@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from jobs.policy.demand import Demand
-from jobs.policy.ledger import Ledger
+from jobs.policy.ledger import Kind, Ledger
 from jobs.policy.market import gpus_of
 from jobs.policy.outlook import Outlook
-from jobs.policy.rooms import Kind, Room, room_of
+from jobs.policy.rooms import Room, room_of
 from jobs.policy.view import Gpu, Node, Running, Waiting
 
 Score = tuple[object, ...]
@@ -20,7 +20,7 @@ class Group:
     """The nodes that have one room, in the order they came to it."""
 
     def __init__(self, room: Room, number: int) -> None:
-        self.room, self.number, self.largest = room, number, room.largest
+        self.room, self.number, self.largest, self.gpus = room, number, room.largest, room.gpus
         self.ledgers: dict[str, Ledger] = {}  # by node name; when the last one leaves, the group is given up
         self._worth: tuple[Outlook, float] | None = None
         self.most = 0, 0  # CPUs and memory: no node has more
@@ -145,9 +145,11 @@ class Fleet:
 
     def fitting(self, job: Waiting) -> Iterator[Ledger]:
         """The nodes where the job could start now."""
-        cpus, memory, slots = job.millicpus, job.memory_mib, dict[Kind, int]()
+        gpus, cpus, memory, slots = gpus_of(job), job.millicpus, job.memory_mib, dict[Kind, int]()
         for group in self._groups.values():
-            if cpus <= group.most[0] and memory <= group.most[1] and group.room.could(job, slots):
+            if gpus > group.largest or cpus > group.most[0] or memory > group.most[1]:
+                continue
+            if group.room.could(job, slots):
                 for ledger in group.ledgers.values():
                     if cpus <= ledger.millicpus and ledger.fits(job):
                         yield ledger
@@ -183,7 +185,7 @@ class Fleet:
                 if memory_mib < memory and millicpus < cpus and gpus <= largest and group.ledgers
             ]  # fmt: skip
             seen[size] = len(came)
-        return [group for group in found if group.room.could(job, slots)]
+        return [group for group in found if group.room.could(job, slots)] if job.gpus or job.labels else found
 
     def take(self, ledger: Ledger, job: Waiting) -> tuple[Gpu, ...]:
         """Start the job on a node that it fits."""
@@ -220,7 +222,7 @@ class Fleet:
             self._came[_size(group.largest)].append(group.bounds())
         group.enter(ledger)
         self._rooms[ledger.node.name] = room
-        self._free += room.gpus
+        self._free += group.gpus
 
     def _leave(self, ledger: Ledger) -> None:
         room = self._rooms.pop(ledger.node.name, None)
@@ -229,4 +231,4 @@ class Fleet:
             del group.ledgers[ledger.node.name]
             if not group.ledgers:
                 del self._groups[room]
-            self._free -= room.gpus
+            self._free -= group.gpus

@@ -95,11 +95,8 @@ class Gates:
         """Whether a glance tells that no quota is in the way of the job, with so much of GPUs, else the least."""
         asked = least_milli(job) if milli is None else milli
         seconds = inf if job.limit_seconds is None else job.limit_seconds
-        user = slacks[0].of(job.user)
-        if user is not None and not user.has_room(job, asked, seconds):
-            return False
-        team = slacks[1].of(job.team)
-        return team is None or team.has_room(job, asked, seconds)
+        users, teams = slacks
+        return users.have_room(job.user, job, asked, seconds) and teams.have_room(job.team, job, asked, seconds)
 
     def _quotas(self, job: Waiting) -> list[Reason]:
         if self._has_room(job, self._slacks):

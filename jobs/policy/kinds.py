@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jobs.policy.hardware import offered
 from jobs.policy.ledger import charge, is_asked_for, shares
-from jobs.policy.view import Node, Snapshot, Waiting
+from jobs.policy.view import Node, Snapshot, Waiting, changed
 
 
 class Kinds:
@@ -34,7 +34,7 @@ class Kinds:
     def charged(self, job: Waiting) -> Waiting:
         """The job with its share as large as what is charged for it at least. It takes as many slots as before."""
         least = self.charges(job)[:1] if shares(job) else ()
-        return replace(job, gpu_milli=least[0]) if least and least[0] != job.gpu_milli else job
+        return changed(job, gpu_milli=least[0]) if least and least[0] != job.gpu_milli else job
 
     def _of(self, job: Waiting) -> tuple[tuple[str, ...], tuple[int, ...]]:
         share = (job.gpu_milli, job.most_milli) if shares(job) else ()

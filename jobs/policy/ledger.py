@@ -1,11 +1,12 @@
 """The account of one node in one pass: what is free there, less what this pass has given away. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from typing import Self
 
 from jobs.policy import neighbours
-from jobs.policy.view import WHOLE, Gpu, Node, Running, Waiting
+from jobs.policy.view import WHOLE, Gpu, Node, Running, Waiting, changed
 from jobs.quotas import milli_of_slots, slots_needed
 
 
@@ -47,12 +48,51 @@ def charge(job: Waiting, gpu: Gpu) -> int:
 
 def charged(job: Waiting, gpus: Iterable[Gpu]) -> Waiting:
     """The job with the share that it is charged for once it has these GPUs."""
-    return replace(job, gpu_milli=sum(charge(job, gpu) for gpu in gpus)) if shares(job) else job
+    return changed(job, gpu_milli=sum(charge(job, gpu) for gpu in gpus)) if shares(job) else job
 
 
 def least(job: Waiting) -> int:
     """The fewest GPUs the job starts with."""
     return job.gpus if job.least_gpus is None else min(job.least_gpus, job.gpus)
+
+
+class Kind:
+    """GPUs that are alike in all that jobs ask for. There is one object for each kind."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.slots, self.memory_mib = gpu, gpu.slots, gpu.memory_mib or 0
+        self._slots: dict[tuple[object, ...], int] = {}
+
+    def suits(self, job: Waiting) -> bool:
+        return self.slots_for(job) > 0
+
+    def slots_for(self, job: Waiting) -> int:
+        """What of one GPU the job would take; 0 where it would not do."""
+        asked = job.gpu_model, job.gpu_profile, job.gpu_memory_mib, job.gpus == 1 and job.gpu_milli, job.most_milli
+        found = self._slots.get(asked)
+        if found is None:
+            found = self._slots[asked] = slots_of(job, self.gpu) if is_asked_for(self.gpu, job) else 0
+        return found
+
+
+@cache
+def _kind(model: str, memory_mib: int | None, profile: str, slots: int) -> Kind:
+    return Kind(Gpu(uuid="", index=0, model=model, memory_mib=memory_mib, profile=profile, slots=slots))
+
+
+class Layout:
+    """A node's GPUs by kind, whatever is free of them."""
+
+    def __init__(self, node: Node) -> None:
+        self.kinds = [_kind(gpu.model, gpu.memory_mib, gpu.profile, gpu.slots) for gpu in node.gpus]
+        self.only = self.kinds[0] if self.kinds and self.kinds.count(self.kinds[0]) == len(self.kinds) else None
+        self.linked = any(gpu.island is not None or gpu.numa is not None for gpu in node.gpus)
+
+    def slots_for(self, job: Waiting) -> list[int]:
+        """What the job would take of each GPU; 0 where it may not have it."""
+        if self.only is not None and not job.avoid:
+            return [self.only.slots_for(job)] * len(self.kinds)
+        return [kind.slots_for(job) for kind in self.kinds]
 
 
 @dataclass(kw_only=True)
@@ -71,7 +111,7 @@ class Ledger:
     """One node in one pass. Free CPUs and memory may be below zero, where the host's reserve has grown."""
 
     def __init__(self, node: Node) -> None:
-        self.node = node
+        self.node, self.layout = node, Layout(node)
         self.millicpus = node.millicpus - node.used_millicpus
         self.memory_mib = node.memory_mib - node.used_memory_mib
         self.free = [0 if gpu.unavailable else max(gpu.slots - gpu.used_slots, 0) for gpu in node.gpus]
@@ -84,7 +124,8 @@ class Ledger:
     def copy(self) -> Self:
         """What is free, and nothing kept."""
         other = type(self).__new__(type(self))
-        other.node, other.millicpus, other.memory_mib = self.node, self.millicpus, self.memory_mib
+        other.node, other.layout = self.node, self.layout
+        other.millicpus, other.memory_mib = self.millicpus, self.memory_mib
         other.free, other.kept = self.free.copy(), None
         return other
 
@@ -95,11 +136,9 @@ class Ledger:
     def _places(self, job: Waiting) -> list[int]:
         if not job.gpus:
             return []
-        share = shares(job)
-        return [
-            place for place, (gpu, free) in enumerate(zip(self.node.gpus, self.free, strict=True))
-            if free and (free == gpu.slots or (share and free >= slots_of(job, gpu))) and suits(gpu, job)
-        ]  # fmt: skip
+        needs = self.layout.slots_for(job)
+        here = [place for place, (need, free) in enumerate(zip(needs, self.free, strict=True)) if free >= need > 0]
+        return [place for place in here if self.node.gpus[place].uuid not in job.avoid] if job.avoid else here
 
     def fits(self, job: Waiting) -> bool:
         """Whether the job could start here now, all or nothing, without touching what is kept for another."""
@@ -140,30 +179,35 @@ class Ledger:
 
     def choice(self, job: Waiting) -> tuple[Gpu, ...]:
         """The GPUs that the job would get, the best neighbours there are. The caller has asked `fits`."""
-        gpus = [self.node.gpus[place] for place in self._open_places(job)]
+        return tuple([self.node.gpus[place] for place in self._choice(job)])
+
+    def _choice(self, job: Waiting) -> list[int]:
+        places, gpus = self._open_places(job), self.node.gpus
         if shares(job):
-            return (min(gpus, key=lambda gpu: (gpu.memory_mib or 0, self._part_free(gpu), gpu.index)),)
-        return _uncut_first(gpus, min(job.gpus, len(gpus)))
+            return [min(places, key=self._tightness)] if len(places) > 1 else places
+        if self.layout.only is not None and not self.layout.linked:
+            return sorted(places, key=lambda place: gpus[place].index)[: job.gpus]
+        chosen = _uncut_first([gpus[place] for place in places], min(job.gpus, len(places)))
+        by_uuid = {gpus[place].uuid: place for place in places}
+        return [by_uuid[gpu.uuid] for gpu in chosen]
 
-    def _part_free(self, gpu: Gpu) -> float:
-        return self.free[self._place(gpu)] / gpu.slots
-
-    def _place(self, gpu: Gpu) -> int:
-        return next(place for place, other in enumerate(self.node.gpus) if other is gpu)
+    def _tightness(self, place: int) -> tuple[int, float, int]:
+        gpu = self.node.gpus[place]
+        return gpu.memory_mib or 0, self.free[place] / gpu.slots, gpu.index
 
     def take(self, job: Waiting) -> tuple[Gpu, ...]:
         """Give the job its share of the node; of an elastic one, the length tells how many. `fits` was asked."""
-        left, gpus = self._not_kept(job), self.choice(job)
-        self._charge(job, gpus)
+        left, places = self._not_kept(job), self._choice(job)
+        self._charge(job, places)
         if left is not None:
-            left._charge(job, gpus)
+            left._charge(job, places)
         if self.kept is not None and self.kept.job.id == job.id:
             self.kept = None
-        return gpus
+        return tuple([self.node.gpus[place] for place in places])
 
-    def _charge(self, job: Waiting, gpus: Iterable[Gpu]) -> None:
-        for gpu in gpus:
-            self.free[self._place(gpu)] -= slots_of(job, gpu)
+    def _charge(self, job: Waiting, places: Iterable[int]) -> None:
+        for place in places:
+            self.free[place] -= slots_of(job, self.node.gpus[place])
         self.millicpus -= job.millicpus
         self.memory_mib -= job.memory_mib
 
@@ -202,7 +246,7 @@ class Ledger:
         late_first = sorted(  # others may have those free now
             left._places(job), key=lambda place: (not shares(job) and is_cut(gpus[place]), place in now)
         )
-        left._charge(job, [gpus[place] for place in late_first[: job.gpus]])
+        left._charge(job, late_first[: job.gpus])
         self.kept = Kept(job=job, left=left, seconds=seconds)
 
 

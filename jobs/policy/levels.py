@@ -19,7 +19,7 @@ _End = tuple[float, int, Amounts]  # of a run: when, how much of GPUs it holds i
 
 
 class Ending(Protocol):
-    """A run, and in how many seconds it ends early and late."""
+    """A run, in how many seconds it ends early and late, and what it holds of GPUs in thousandths."""
 
     @property
     def run(self) -> Running: ...
@@ -27,6 +27,8 @@ class Ending(Protocol):
     def early(self) -> float: ...
     @property
     def late(self) -> float: ...
+    @property
+    def milli(self) -> int: ...
 
 
 class Level:
@@ -67,8 +69,9 @@ class Level:
         """Count the next run to end as ended; False where none will."""
         if self._ends is None:
             holds = self._more.holds if self._more else _nothing
-            ends = ((end.late if self._late else end.early, end.run) for end in self._held)
-            self._ends = [*((end, run.milli, holds(run)) for end, run in ends), *self._taken]
+            late = self._late
+            ends = [(end.late if late else end.early, end.milli, holds(end.run)) for end in self._held]
+            self._ends = ends + self._taken
             heapify(self._ends)
         if not self._ends or self._ends[0][0] == inf:
             return False
@@ -145,7 +148,7 @@ def levels(
         mine = held.get(whose(end.run))
         if mine is not None:
             mine.append(end)
-    milli = {pk: sum(end.run.milli for end in found) for pk, found in held.items()}
+    milli = {pk: sum([end.milli for end in found]) for pk, found in held.items()}
     early, late = (
         {pk: Level(limits[pk], found, milli[pk], hardware, late=late) for pk, found in held.items()}
         for late in (False, True)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from jobs.policy.ledger import least, shares
-from jobs.policy.rooms import Kind, Lot, Room
+from jobs.policy.ledger import Kind, least, shares
+from jobs.policy.rooms import Lot, Room
 from jobs.policy.view import WHOLE, Waiting
 
 Cell = tuple[frozenset[str], Kind]  # GPUs of one kind on nodes with the same labels
@@ -81,6 +81,9 @@ def gpus_of(job: Waiting) -> float:
     return job.gpu_milli / WHOLE if shares(job) else least(job)
 
 
+_Sums = tuple[list[int], list[float]]
+
+
 class _Places:
     """How much of what is free in each cell could take a request, by what it asks of GPUs, and the CPUs it needs."""
 
@@ -91,7 +94,8 @@ class _Places:
             for lot in room.lots:
                 self._lots[room.labels, lot.kind].append((room.millicpus, count, lot))
                 self.free[room.labels, lot.kind] += lot.gpus * count
-        self._known: dict[tuple[object, ...], dict[Cell, tuple[list[int], list[float]]]] = {}
+        self._known: dict[tuple[object, ...], dict[Cell, _Sums]] = {}
+        self._of_cell: dict[tuple[object, ...], _Sums] = {}
 
     def usable(self, job: Waiting) -> dict[Cell, float]:
         """In GPUs; cells with nothing are left out."""
@@ -106,7 +110,14 @@ class _Places:
                 here[cell] = sums[enough - 1]
         return here
 
-    def _sums(self, job: Waiting, cell: Cell) -> tuple[list[int], list[float]]:
+    def _sums(self, job: Waiting, cell: Cell) -> _Sums:
+        """By the CPUs of the nodes, which only get less: how much of the cell is usable on all up to there."""
+        key = cell, shares(job) and cell[1].slots_for(job), least(job)
+        if key not in self._of_cell:
+            self._of_cell[key] = self._summed(job, cell)
+        return self._of_cell[key]
+
+    def _summed(self, job: Waiting, cell: Cell) -> _Sums:
         found = [(cpus, count * lot.usable(job)) for cpus, count, lot in self._lots[cell]]
         some = [(cpus, usable) for cpus, usable in found if usable]
         return [cpus for cpus, _usable in some], list(accumulate(usable for _cpus, usable in some))

@@ -10,18 +10,23 @@ requests for each of them, and so are worth more; so are whole nodes where reque
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import accumulate
+from operator import itemgetter
 from random import Random
 from typing import NamedTuple
 
 from jobs.policy.demand import Demand
-from jobs.policy.ledger import least, shares, slots_of
+from jobs.policy.ledger import Kind, least, shares, slots_of
 from jobs.policy.market import Ask, Cell, Market
-from jobs.policy.rooms import Kind, Lot, Room
+from jobs.policy.rooms import Lot, Room
 
 STREAMS = 16  # imagined for each kind of GPU
 PART = 0.5  # of the requests that would fill what is free: those beyond find the best places gone
 CHOICE = 8  # requests more in each stream, since a node gets those that suit it best
+
+
+_WHOLE = itemgetter(0)  # of an offer
 
 
 class Offer(NamedTuple):
@@ -95,7 +100,6 @@ class _Streams:
             merged[offer] += rate
         self._offers = sorted(merged, key=lambda offer: (-offer.whole, -offer.slots, -offer.millicpus, offer))
         self._sums = list(accumulate(merged[offer] for offer in self._offers))
-        self._random = Random(0)  # noqa: S311 - a plan must not depend on luck
         self._come: list[list[Offer]] = [[] for _ in range(STREAMS)]
         self._cut: dict[tuple[int, int], list[list[Offer]]] = {}
 
@@ -115,23 +119,37 @@ class _Streams:
         """
         if (requests, most) not in self._cut:
             lengths = [(requests + number) // STREAMS for number in range(STREAMS)]
-            while len(self._come[-1]) < lengths[-1]:
-                self._draw()
+            self._draw(lengths[-1])
             cut = [come[:length] for come, length in zip(self._come, lengths, strict=True)]
             self._cut[requests, most] = [
                 [offer for offer in come if not offer.whole and offer.slots <= most] if most
-                else sorted(come, key=lambda offer: -offer.whole)
+                else sorted(come, key=_WHOLE, reverse=True)
                 for come in cut
             ]  # fmt: skip
         return self._cut[requests, most]
 
-    def _draw(self) -> None:
-        """One more request at the end of each stream."""
+    def _draw(self, length: int) -> None:
+        """So many requests in each stream."""
+        sums, offers, last = self._sums, self._offers, len(self._offers) - 1
+        for come, luck in zip(self._come, _luck(length), strict=True):
+            come += [offers[min(bisect_left(sums, part * sums[-1]), last)] for part in luck[len(come) : length]]
+
+
+def _luck(length: int) -> list[list[float]]:
+    """For each stream numbers from 0 to 1, at least so many and always the same. All at one place are spread evenly."""
+    return _drawn(1 << length.bit_length())
+
+
+@cache
+def _drawn(length: int) -> list[list[float]]:
+    dice = Random(0)  # noqa: S311 - a plan must not depend on luck
+    found: list[list[float]] = [[] for _ in range(STREAMS)]
+    for _ in range(length):
         order = list(range(STREAMS))
-        self._random.shuffle(order)
-        for place, come in zip(order, self._come, strict=True):
-            at = (place + self._random.random()) / STREAMS * self._sums[-1]
-            come.append(self._offers[min(bisect_left(self._sums, at), len(self._offers) - 1)])
+        dice.shuffle(order)
+        for place, come in zip(order, found, strict=True):
+            come.append((place + dice.random()) / STREAMS)
+    return found
 
 
 def _fill(lot: Lot, millicpus: int, memory_mib: int, come: Iterable[Offer]) -> float:

@@ -29,20 +29,28 @@ def _spread(job: Waiting, _fleet: Fleet, group: Group) -> Score:
 
 def _packed(job: Waiting, fleet: Fleet, group: Group) -> Score:
     outlook, room = fleet.outlook, group.room
-    if job.gpus == 1 and len(room.lots) == 1:
+    if not room.lots:
+        return _packed_bare(job, room)
+    if len(room.lots) == 1 and (job.gpus <= 1 or not room.links):
         return _packed_alone(job, outlook, room, group.worth(outlook))
     left, fit = _left(job, group)
     loss = outlook.loss(room, group.worth(outlook), left)
     return *fit, round(loss, 6), left.gpus, left.memory_mib, left.millicpus
 
 
+def _packed_bare(job: Waiting, room: Room) -> Score:
+    """As `_packed`, where no GPU is free and none is asked for."""
+    millicpus, memory_mib = room.rounded(job)
+    return 0.0, 0, memory_mib, millicpus
+
+
 def _packed_alone(job: Waiting, outlook: Outlook, room: Room, worth: float) -> Score:
-    """As `_packed`, of one GPU, or a share of it, where there is no choice among kinds. Most are so."""
+    """As `_packed`, without the room made anew, where no choice is among kinds or links. Most are so."""
     lot = room.lots[0]
-    rest, (millicpus, memory_mib) = lot.without(job), room.rounded(job)
+    rest, (millicpus, memory_mib) = lot.without(job) if job.gpus else lot, room.rounded(job)
     loss = worth and worth - outlook.lot(rest, room.labels, millicpus, memory_mib)
-    wasted = _is_waste(job, lot.kind.gpu)
-    return 0, wasted, NEAR, lot.kind.memory_mib, round(loss, 6), rest.gpus, memory_mib, millicpus
+    fit = _fit(job, lot) if job.gpus else ()
+    return *fit, round(loss, 6), rest.gpus, memory_mib, millicpus
 
 
 def _left(job: Waiting, group: Group) -> tuple[Room, Score]:
@@ -53,10 +61,15 @@ def _left(job: Waiting, group: Group) -> tuple[Room, Score]:
     if job.gpus > 1 and (room.links or len(room.lots) > 1):
         return _left_of_several(job, group.one)
     place, lot = _lot(job, room)
-    missing = 0 if shares(job) else max(job.gpus - lot.whole, 0)
-    wasted = (job.gpus - missing) * _is_waste(job, lot.kind.gpu)
     lots = (*room.lots[:place], lot.without(job), *room.lots[place + 1 :])
-    return room.less(job, lots), (missing, wasted, NEAR, lot.kind.memory_mib)
+    return room.less(job, lots), _fit(job, lot)
+
+
+def _fit(job: Waiting, lot: Lot) -> Score:
+    """How well the job is served from one lot."""
+    missing = max(job.gpus - lot.whole, 0) if job.gpus > 1 else 0
+    wasted = (job.gpus - missing) * _is_waste(job, lot.kind.gpu)
+    return missing, wasted, NEAR, lot.kind.memory_mib
 
 
 def _lot(job: Waiting, room: Room) -> tuple[int, Lot]:

@@ -131,10 +131,11 @@ class Preempting:
 
     def _lower(self, priority: int) -> Iterator[Running]:
         """What a class may stop, youngest first."""
-        return (
-            run for run in self._youngest
-            if run.preemptible and run.priority < priority and run.run not in self._gone
-        )  # fmt: skip
+        return (run for run in self._preemptible if run.priority < priority and run.run not in self._gone)
+
+    @cached_property
+    def _preemptible(self) -> list[Running]:
+        return [run for run in self._youngest if run.preemptible]
 
     @cached_property
     def _youngest(self) -> list[Running]:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from math import inf
 
-from jobs.policy.ledger import Ledger, least, shares, slots_of, suits
+from jobs.policy.ledger import Ledger, least
 from jobs.policy.view import Running, Waiting
 
 End = tuple[float, Running]  # in so many seconds the run has ended; inf: it has no limit
@@ -60,16 +60,16 @@ class Ends:
     def gpus(self, ledger: Ledger, job: Waiting) -> list[float]:
         """In how many seconds each GPU of the node that would do has room for the job, first to come first."""
         known = self._gpus.setdefault(ledger.node.name, {})
-        share = (job.gpu_milli, job.most_milli) if shares(job) else ()
-        asked = (tuple(ledger.free), job.gpu_model, job.gpu_memory_mib, job.gpu_profile, job.avoid, share)
+        needs = ledger.layout.slots_for(job)
+        asked = (*needs, job.avoid, *ledger.free)
         times = known.get(asked)
         if times is None:
             coming = self.slots(ledger.node.name)
-            times = known[asked] = sorted(
-                _gpu_ready(slots_of(job, gpu) - free, coming.get(gpu.uuid, ()))
-                for gpu, free in zip(ledger.node.gpus, ledger.free, strict=True)
-                if gpu.unavailable is None and suits(gpu, job)
-            )
+            times = known[asked] = sorted([
+                _gpu_ready(need - free, coming.get(gpu.uuid, ()))
+                for need, gpu, free in zip(needs, ledger.node.gpus, ledger.free, strict=True)
+                if need and gpu.unavailable is None and gpu.uuid not in job.avoid
+            ])  # fmt: skip
         return times
 
     def slots(self, node: str) -> dict[str, list[tuple[float, int]]]:

@@ -5,36 +5,12 @@ look does for many nodes; whether a job fits exactly, the ledger says.
 """
 
 from bisect import bisect_left, insort
-from functools import cache
 from typing import NamedTuple
 
-from jobs.policy.ledger import Ledger, is_asked_for, least, shares, slots_of
-from jobs.policy.view import Gpu, Waiting
+from jobs.policy.ledger import Kind, Ledger, least, shares, slots_of
+from jobs.policy.view import Waiting
 
 CPU_STEPS, MEMORY_STEPS = 4, 2  # of what a node has for each of its GPUs
-
-
-class Kind:
-    """GPUs that are alike in all that jobs ask for. There is one object for each kind."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        self.gpu, self.slots, self.memory_mib = gpu, gpu.slots, gpu.memory_mib or 0
-        self._suits: dict[tuple[object, ...], bool] = {}
-
-    def suits(self, job: Waiting) -> bool:
-        asked = (job.gpu_model, job.gpu_profile, job.gpu_memory_mib, shares(job) and (job.gpu_milli, job.most_milli))
-        if asked not in self._suits:
-            self._suits[asked] = is_asked_for(self.gpu, job)
-        return self._suits[asked]
-
-    def slots_for(self, job: Waiting) -> int:
-        """What of one GPU the job would take; 0 where it would not do."""
-        return slots_of(job, self.gpu) if self.suits(job) else 0
-
-
-@cache
-def _kind(model: str, memory_mib: int | None, profile: str, slots: int) -> Kind:
-    return Kind(Gpu(uuid="", index=0, model=model, memory_mib=memory_mib, profile=profile, slots=slots))
 
 
 class Lot(NamedTuple):
@@ -131,18 +107,26 @@ def room(
 
 def room_of(ledger: Ledger) -> Room:
     node = ledger.node
-    found: dict[Kind, list[int]] = {}
-    for gpu, free in zip(node.gpus, ledger.free, strict=True):
-        if free:
-            found.setdefault(_kind(gpu.model, gpu.memory_mib, gpu.profile, gpu.slots), []).append(free)
-    lots = [Lot(kind, tuple(sorted(free))) for kind, free in found.items()]
-    lots.sort(key=lambda lot: (lot.kind.memory_mib, lot.kind.gpu.model, lot.kind.gpu.profile, lot.kind.slots))
     gpus = len(node.gpus) or 1
     steps = (node.millicpus // (CPU_STEPS * gpus) or 1, node.memory_mib // (MEMORY_STEPS * gpus) or 1)
-    return room(node.labels, tuple(lots), ledger.millicpus, ledger.memory_mib, steps, _links(ledger))
+    return room(node.labels, _lots(ledger), ledger.millicpus, ledger.memory_mib, steps, _links(ledger))
+
+
+def _lots(ledger: Ledger) -> tuple[Lot, ...]:
+    only = ledger.layout.only
+    if only is not None:
+        some = sorted(filter(None, ledger.free))
+        return (Lot(only, tuple(some)),) if some else ()
+    found: dict[Kind, list[int]] = {}
+    for kind, free in zip(ledger.layout.kinds, ledger.free, strict=True):
+        if free:
+            found.setdefault(kind, []).append(free)
+    lots = [Lot(kind, tuple(sorted(free))) for kind, free in found.items()]
+    lots.sort(key=lambda lot: (lot.kind.memory_mib, lot.kind.gpu.model, lot.kind.gpu.profile, lot.kind.slots))
+    return tuple(lots)
 
 
 def _links(ledger: Ledger) -> tuple[object, ...]:
-    if all(gpu.island is None and gpu.numa is None for gpu in ledger.node.gpus):
+    if not ledger.layout.linked:
         return ()
     return tuple((gpu.island, gpu.numa, free) for gpu, free in zip(ledger.node.gpus, ledger.free, strict=True))

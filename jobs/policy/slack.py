@@ -63,13 +63,13 @@ class Slacks:
         self._limits, self._usage = limits, usage
         self._known: dict[int, tuple[Usage, Slack]] = {}
 
-    def of(self, pk: int) -> Slack | None:
-        """None where there are no limits."""
+    def have_room(self, pk: int, job: Waiting, asked: int, seconds: float) -> bool:
+        """As `Slack.has_room`, of this one of them; True where there are no limits."""
         limits = self._limits.get(pk)
         if limits is None:
-            return None
+            return True
         usage = self._usage.get(pk, _NOTHING)
         known = self._known.get(pk)
         if known is None or known[0] is not usage:
             known = self._known[pk] = usage, slack(limits, usage)
-        return known[1]
+        return known[1].has_room(job, asked, seconds)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobs import quotas
 from jobs.policy.weights import EQUAL, Weights
@@ -176,8 +176,7 @@ class Snapshot:
     paused: Reason | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Placement:
+class Placement(NamedTuple):
     """A job that starts now: on this node, with these GPUs by UUID."""
 
     job: int
@@ -211,8 +210,7 @@ class Move:
     job: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Expected:
+class Expected(NamedTuple):
     """When a waiting job should start; `latest` None: nobody can say."""
 
     earliest: datetime

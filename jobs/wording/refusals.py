@@ -1,7 +1,6 @@
 """Why a request is refused: what is wrong with it, and which limit it meets."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -25,7 +24,7 @@ QUANTITIES: dict[str, Any] = {
 
 def refusal(refused: Any, *, reader: str | None = None) -> str:
     """A `quotas.Refusal`, or its dict, as a sentence with the limit and the nearest request that would pass."""
-    params: dict[str, Any] = dict(refused) if isinstance(refused, Mapping) else dict(vars(refused))
+    params: dict[str, Any] = dict(refused) if isinstance(refused, Mapping) else refused._asdict()
     params.update(params.pop("params", None) or {})
     code = str(params.get("code", "?"))
     if code not in QUOTAS:
@@ -61,7 +60,7 @@ def _of_one_field(same: list[Refusal], reader: str | None) -> Iterator[tuple[Ref
     passing = [r.nearest for r in same if r.nearest is not None and all(r.limit for r in same)]
     least = min(passing, default=None)
     for refused in same:
-        shown = refused if refused.nearest == least else replace(refused, nearest=None)
+        shown = refused if refused.nearest == least else refused._replace(nearest=None)
         yield refused, refusal(shown, reader=reader)
 
 
