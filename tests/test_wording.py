@@ -330,6 +330,7 @@ def test_quantities_read_as_people_say_them(language: str) -> None:
         assert wording.duration(100_000) == "1 d 3 h"
         assert wording.duration(0) == "0 s"
         assert wording.gpu_hours(1800) == "0.5 GPU-hours"
+        assert wording.gpu_hours(17) == "0.0047 GPU-hours"
         assert [wording.place(n, 30) for n in (1, 2, 3, 11, 21)] == [
             "1st of 30", "2nd of 30", "3rd of 30", "11th of 30", "21st of 30"
         ]  # fmt: skip

@@ -47,9 +47,12 @@ def _units() -> tuple[tuple[int, str], ...]:
 
 
 def gpu_hours(gpu_seconds: float) -> str:
-    """GPU-seconds as "0.5 GPU-hours"."""
+    """GPU-seconds as "0.5 GPU-hours"; less than an hour in two digits that count, as "0.0047 GPU-hours"."""
     hours = gpu_seconds / 3600
-    number = f"{hours:.0f}" if hours >= 100 or hours == int(hours) else f"{hours:.1f}"
+    if hours >= 100 or hours == int(hours):
+        number = f"{hours:.0f}"
+    else:
+        number = f"{hours:.1f}" if hours >= 1 else f"{max(hours, 0.0001):.2g}"
     return ngettext("%(number)s GPU-hour", "%(number)s GPU-hours", 1 if number == "1" else 2) % {"number": number}
 
 
