@@ -18,10 +18,10 @@ _NOTHING = Usage()
 class Gates:
     """The gates of one pass, by what the account says has been given away until the moment of asking."""
 
-    def __init__(self, snapshot: Snapshot, account: Account) -> None:
+    def __init__(self, snapshot: Snapshot, account: Account, kinds: Kinds) -> None:
         self._snapshot = snapshot
         self._account = account
-        self._kinds = Kinds(snapshot.nodes)
+        self._kinds = kinds
         limits = (*snapshot.user_limits.values(), *snapshot.team_limits.values())
         self._by_model = any(limit.gpus_by_model for limit in limits)
         self._slacks = Slacks(snapshot.user_limits, account.users), Slacks(snapshot.team_limits, account.teams)
@@ -31,7 +31,7 @@ class Gates:
 
     def of(self, job: Waiting) -> list[Reason]:
         """Every gate that is shut for the job; empty when nothing but room can hold it back."""
-        if not self.shut(job):
+        if not job.held_by and job.start_after is None and self._snapshot.paused is None:
             return self._quotas(job)
         return [*self._holds(job), *self._switches(job), *self._quotas(job)]
 

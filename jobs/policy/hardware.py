@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from jobs.policy.ledger import Ledger, is_asked_for, least, shares
 from jobs.policy.view import WHOLE, Gpu, Node, Reason, Waiting
@@ -146,7 +146,7 @@ class Hardware:
     """All nodes by kind."""
 
     def __init__(self, ledgers: Sequence[Ledger]) -> None:
-        self.samples = {kind_of(gpu): gpu for ledger in ledgers for gpu in ledger.node.gpus if offered(gpu)}
+        self.samples = {kind_of(gpu): gpu for ledger in ledgers for gpu in _samples(ledger)}
         self.kinds = list(_by_kind(ledgers))
         self.kept = [ledger for ledger in ledgers if ledger.kept is not None]
         self._suiting: dict[object, frozenset[GpuKind]] = {}
@@ -221,11 +221,24 @@ class Hardware:
         return sorted({model for model, *_rest in self.samples})
 
 
+def _samples(ledger: Ledger) -> Iterable[Gpu]:
+    """At least one GPU of each kind that the node has."""
+    found = filter(offered, ledger.node.gpus)
+    return found if ledger.layout.only is None else islice(found, 1)
+
+
+def _counted(ledger: Ledger) -> Counter[GpuKind]:
+    gpus = [gpu for gpu in ledger.node.gpus if gpu.unavailable is None or offered(gpu)]
+    if ledger.layout.only is None or not gpus:
+        return Counter(map(kind_of, gpus))
+    return Counter({kind_of(gpus[0]): len(gpus)})
+
+
 def _by_kind(ledgers: Iterable[Ledger]) -> Iterator[NodeKind]:
     groups: dict[object, tuple[Node, Counter[GpuKind], list[Ledger]]] = {}
     for ledger in ledgers:
         node = ledger.node
-        counts = Counter(kind_of(gpu) for gpu in node.gpus if offered(gpu))
+        counts = _counted(ledger)
         key = node.millicpus, node.memory_mib, node.labels, frozenset(counts.items())
         groups.setdefault(key, (node, counts, []))[2].append(ledger)
     return (NodeKind(*group) for group in groups.values())

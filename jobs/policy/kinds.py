@@ -47,9 +47,9 @@ class Kinds:
         return found
 
 
-def as_charged(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with all waiting shares as large as what is charged for them at least."""
+def as_charged(snapshot: Snapshot, kinds: Kinds | None = None) -> Snapshot:
+    """The snapshot with all waiting shares as large as what is charged for them at least. `kinds`: of its nodes."""
     if not any(map(shares, snapshot.waiting)):
         return snapshot
-    kinds = Kinds(snapshot.nodes)
+    kinds = Kinds(snapshot.nodes) if kinds is None else kinds
     return replace(snapshot, waiting=tuple(map(kinds.charged, snapshot.waiting)))

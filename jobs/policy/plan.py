@@ -18,7 +18,7 @@ from jobs.policy.explain import Explain
 from jobs.policy.gates import Gates
 from jobs.policy.guarantee import Guarantees
 from jobs.policy.hardware import Hardware
-from jobs.policy.kinds import as_charged
+from jobs.policy.kinds import Kinds, as_charged
 from jobs.policy.ledger import Ledger, charged, least, slots_of
 from jobs.policy.levels import only_model
 from jobs.policy.places import Places
@@ -90,9 +90,10 @@ class _Pass:
     """What has been given away so far, and to whom."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot = as_charged(snapshot)
+        kinds = Kinds(snapshot.nodes)
+        self.snapshot = snapshot = as_charged(snapshot, kinds)
         self.account = Account(snapshot)
-        self.gates = Gates(snapshot, self.account)
+        self.gates = Gates(snapshot, self.account, kinds)
         self.guarantees = Guarantees(snapshot)
         self.preempting = Preempting(snapshot, self.account.nodes, self.guarantees)
         self.ends = reserve.Ends(snapshot.running, snapshot.now)
