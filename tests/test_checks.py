@@ -1,6 +1,7 @@
 """Deployments that make no sense are named by an id, with a hint; the doctor names what the host lacks."""
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -147,3 +148,12 @@ def test_the_doctor_finds_a_working_engine(engine: Any) -> None:
     findings = [finding for finding in doctor.examine() if finding.name == "Docker engine"]
     assert findings[0].verdict == "ok"
     assert "20." in findings[0].seen or "version" in findings[0].seen
+
+
+def test_every_setting_stands_in_the_example_file() -> None:
+    """What one may set, one finds in one place."""
+    root = Path(__file__).resolve().parents[1]
+    source = (root / "portal" / "settings.py").read_text()
+    read = re.findall(r'(?:env(?:\.\w+)?|_seconds|_count)\(\s*"([A-Z_]+)"', source)
+    shown = set(re.findall(r"^#([A-Z_]+)=", (root / ".env.example").read_text(), re.MULTILINE))
+    assert set(read) - shown == set()
