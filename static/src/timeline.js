@@ -117,7 +117,7 @@ function size(row) {
   const ratio = devicePixelRatio || 1;
   row.height = height;
   row.box.style.height = `${height}px`;
-  row.head.setAttribute("aria-expanded", String(!folded));
+  if (row.host !== null) row.head.setAttribute("aria-expanded", String(!folded));
   row.head.classList.toggle("is-open", !folded);
   row.canvas.style.width = `${width()}px`;
   row.canvas.style.height = `${height}px`;
