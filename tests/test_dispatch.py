@@ -11,7 +11,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from gpus.models import GPU
-from jobs import control, dispatch
+from jobs import control, dispatch, snapshot
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Quota, Run, Team
 from jobs.request import JobRequest
 from jobs.states import EndReason, JobState, RunState, Wish
@@ -318,3 +318,46 @@ def test_a_rest_ends_although_what_was_left_untold_waits_no_more(alice: User) ->
     control.cancel(second, alice)
     dispatch.rest(1)
     dispatch.rest(0)
+
+
+@pytest.mark.django_db
+def test_after_a_pass_in_vain_submissions_share_the_next_one_unless_a_wish_is_urgent(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs that are only added find no room either; a freed GPU is given again at once."""
+    monkeypatch.setattr(dispatch, "FLOOD_PART", 1e-9)
+    monkeypatch.setattr(dispatch, "FLOOD_BREATH", 60.0)
+    node = factories.make_node("alpha", gpus=1)
+    factories.make_run(factories.make_job(alice), node)
+    factories.make_job(alice)
+    dispatch.run_pass()
+    asked = iter([False, True])
+    dispatch.breathe(lambda: next(asked))
+    assert next(asked, None) is None, "asked until one was urgent, and no longer"
+    factories.make_gpu(node, 1)
+    result = dispatch.run_pass()
+    assert result is not None
+    assert result.placed == 1
+    dispatch.breathe(lambda: pytest.fail("a pass that placed a job leaves no time"))
+
+
+@pytest.mark.django_db
+def test_a_quota_set_a_moment_ago_holds_although_a_brief_pass_has_not_read_it(
+    alice: User, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limits may be a little old where a pass only plans: placing reads them again, under its lock."""
+    settings.TERMS_REREAD = 60.0
+    monkeypatch.setattr(snapshot, "_kept", snapshot._Kept())
+    node = factories.make_node("alpha", gpus=1)
+    factories.make_run(factories.make_job(alice), node)
+    job = factories.make_job(alice)
+    dispatch.run_pass(tell=False)
+    Quota.objects.create(user=alice, gpus=1)
+    factories.make_gpu(node, 1)
+    result = dispatch.run_pass(tell=False)
+    assert result is not None
+    assert result.placed == 0
+    job.refresh_from_db()
+    assert job.state == JobState.QUEUED
+    Quota.objects.all().delete()
+    assert dispatch.run_pass(tell=False) == dispatch.Result(placed=1, waiting=0), "only the quota was in its way"

@@ -91,6 +91,17 @@ def test_wishes_for_a_pass_are_gathered(redis_server: RedisServer) -> None:
     assert len(queues.queue("scheduler")) == 2
 
 
+def test_only_wishes_that_may_make_room_are_urgent_until_a_pass_begins(redis_server: RedisServer) -> None:
+    queues.connection.cache_clear()
+    queues.pass_begins()
+    queues.wake_scheduler(urgent=False)
+    assert not queues.pass_is_urgent()
+    queues.wake_scheduler()
+    assert queues.pass_is_urgent()
+    queues.pass_begins()
+    assert not queues.pass_is_urgent()
+
+
 def test_a_dead_redis_is_no_error_of_ours(redis_server: RedisServer) -> None:
     """rq/django-rq#562: a submit during an outage must be kept, and started later from the database."""
     queues.connection.cache_clear()
