@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page
 
 from jobs.models import WhatIf
 from jobs.segments import SegmentWriter
 from jobs.states import JobState
 from tests import factories
-from tests.rigs.browser import log_in
+from tests.rigs.browser import storage_of
 from tests.rigs.stack import Stack
 from tests.test_walk import WEB
 
@@ -49,14 +49,7 @@ def world(stack: Stack) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def as_admin(stack: Stack, browser: Browser, world: dict[str, int]) -> Any:
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(f"{stack.url}/accounts/login/")
-    log_in(page, "iris")
-    expect(page).to_have_url(f"{stack.url}/")
-    state = context.storage_state()
-    context.close()
-    return state
+    return storage_of(browser, stack.url, "iris")
 
 
 def _addresses(world: dict[str, int]) -> Iterator[str]:

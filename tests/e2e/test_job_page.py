@@ -15,7 +15,7 @@ from jobs.request import JobRequest
 from jobs.states import Wish
 from jobs.submit import submit
 from tests import factories
-from tests.rigs.browser import flawless_tab, log_in
+from tests.rigs.browser import flawless_tab, log_in, storage_of
 from tests.rigs.engine import BUSYBOX
 from tests.rigs.stack import Stack
 
@@ -42,14 +42,7 @@ def erin(stack: Stack) -> str:
 @pytest.fixture(scope="module")
 def signed_in(stack: Stack, browser: Browser, erin: str) -> Any:
     """The storage of a browser in which she has logged in."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(f"{stack.url}/accounts/login/")
-    log_in(page, erin)
-    expect(page).to_have_url(f"{stack.url}/")
-    state = context.storage_state()
-    context.close()
-    return state
+    return storage_of(browser, stack.url, erin)
 
 
 @pytest.fixture

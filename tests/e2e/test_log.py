@@ -17,7 +17,7 @@ from jobs.request import JobRequest
 from jobs.segments import SegmentWriter
 from jobs.submit import submit
 from tests import factories
-from tests.rigs.browser import flawless_tab, log_in
+from tests.rigs.browser import flawless_tab, storage_of
 from tests.rigs.engine import BUSYBOX
 from tests.rigs.stack import Stack
 
@@ -41,14 +41,7 @@ def flora(stack: Stack) -> str:
 
 @pytest.fixture(scope="module")
 def signed_in(stack: Stack, browser: Browser, flora: str) -> Any:
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(f"{stack.url}/accounts/login/")
-    log_in(page, flora)
-    expect(page).to_have_url(f"{stack.url}/")
-    state = context.storage_state()
-    context.close()
-    return state
+    return storage_of(browser, stack.url, flora)
 
 
 @pytest.fixture

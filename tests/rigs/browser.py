@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests import factories
 
@@ -14,6 +14,18 @@ def log_in(page: Page, name: str) -> None:
     page.locator("input[name=login]").fill(name)
     page.locator("input[name=password]").fill(factories.PASSWORD)
     page.locator("main button[type=submit]").click()
+
+
+def storage_of(browser: Browser, url: str, name: str) -> Any:
+    """The storage of a browser in which this person has logged in."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{url}/accounts/login/")
+    log_in(page, name)
+    expect(page).to_have_url(f"{url}/")
+    state = context.storage_state()
+    context.close()
+    return state
 
 
 @contextlib.contextmanager
