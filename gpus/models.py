@@ -45,6 +45,11 @@ class Node(models.Model):
     first_seen = models.DateTimeField(_("first seen"), auto_now_add=True)
     # by the database's or the node's clock: see heartbeat
     last_seen = models.DateTimeField(_("last seen"), null=True, blank=True)
+    # {kernel, toolkit, booted: ISO, clock_skew: seconds from Redis's, disks: [{what, path, free_mib, total_mib}]}
+    facts = models.JSONField(_("facts"), null=True, blank=True)
+    # by an admin while it was silent; it takes no job until its agent has seen to what ran there
+    declared_dead_at = models.DateTimeField(_("declared dead"), null=True, blank=True)
+    left_at = models.DateTimeField(_("left"), null=True, blank=True)  # an admin took its access away
 
     class Meta:
         ordering = ["name"]
@@ -59,6 +64,68 @@ class Node(models.Model):
         if self.last_seen is None:
             return False
         return (now or timezone.now()) - self.last_seen < timedelta(seconds=settings.NODE_SILENT_AFTER)
+
+
+class HostAccess(models.Model):
+    """What one host may log in with: its own Redis user and PostgreSQL role. Passwords are known to the host alone."""
+
+    node = models.OneToOneField(Node, on_delete=models.CASCADE, related_name="access", verbose_name=_("node"))
+    redis_user = models.CharField(max_length=128)
+    redis_digest = models.CharField(max_length=64)  # SHA-256 of its password, from which a user can be made again
+    database_role = models.CharField(max_length=63, blank=True)  # empty: of an installation on SQLite
+    joined_at = models.DateTimeField(_("joined"))
+    joined_from = models.GenericIPAddressField(_("joined from"), null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("access of a host")
+        verbose_name_plural = _("access of hosts")
+
+    def __str__(self) -> str:
+        return f"access of {self.node}"
+
+
+class JoinToken(models.Model):
+    """What one host may join with, once and soon: only its SHA-256 is kept."""
+
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    hint = models.CharField(_("hint"), max_length=12, editable=False)
+    # for the host of this name alone, also if it has joined before; empty: for any new one
+    name = models.SlugField(_("name"), max_length=40, blank=True)
+    made_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+", verbose_name=_("by")
+    )
+    created_at = models.DateTimeField(_("created"))
+    expires_at = models.DateTimeField(_("expires"))
+    used_at = models.DateTimeField(_("used"), null=True)
+
+    class Meta:
+        ordering = ["-id"]
+        verbose_name = _("join token")
+        verbose_name_plural = _("join tokens")
+
+    def __str__(self) -> str:
+        return f"{self.hint}…"
+
+
+class HostEvent(models.Model):
+    """What befell a host, in order: it joined, fell silent, was heard again, was closed, lost its engine. Append-only."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="events")
+    at = models.DateTimeField(_("time"), default=timezone.now)
+    kind = models.CharField(max_length=24)
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+", verbose_name=_("by")
+    )
+    params = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["id"]
+        indexes = [models.Index(fields=["node", "-id"], name="host_event_node")]
+        verbose_name = _("host event")
+        verbose_name_plural = _("host events")
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.node_id}"
 
 
 class GPU(models.Model):
