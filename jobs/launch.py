@@ -1,14 +1,9 @@
 """Make a run start: PLACED → STARTING → RUNNING, or ENDED with the reason why not.
 
-Runs as an RQ task on the run's node and may be repeated at any point: each step looks first. A lock file
-lets one process at a time act on a run; the kernel frees it when that process dies.
+Runs as an RQ task on the run's node and may be repeated at any point: each step looks first.
 """
 
-import fcntl
 import logging
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from django.conf import settings
 from django.utils import timezone
@@ -19,6 +14,7 @@ from jobs.containerspec import AllocationEmpty, RunFacts, build
 from jobs.control import revoke
 from jobs.finish import end_without_container
 from jobs.models import Job, Run
+from jobs.runlock import lock
 from jobs.states import EndReason, RunState, reason_for_wish
 
 log = logging.getLogger(__name__)
@@ -62,30 +58,6 @@ def give_up(run: Run) -> bool:
         if not locked:
             return False
         return revoke(run, EndReason.START_TIMEOUT) or _end_unstarted(run, EndReason.START_TIMEOUT, "")
-
-
-@contextmanager
-def lock(run_id: int) -> Iterator[bool]:
-    """Whether this process is the one that acts on the run now."""
-    folder = settings.SPOOL_DIR / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    fd = os.open(folder / f"{run_id}", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(fd)
-
-
-def forget_locks() -> None:
-    """Remove the lock files of runs that have ended: nobody takes one of them any more."""
-    files = {int(path.name): path for path in (settings.SPOOL_DIR / "locks").glob("*")}
-    for run_id in Run.objects.filter(pk__in=files, state=RunState.ENDED).values_list("pk", flat=True):
-        files[run_id].unlink(missing_ok=True)
 
 
 def _enter_starting(run: Run) -> bool:

@@ -11,10 +11,11 @@ from django.utils import timezone
 
 from jobs import announce, containers, containers_images, secretbox
 from jobs.finish import end_without_container
-from jobs.launch import PULLING, lock
+from jobs.launch import PULLING
 from jobs.models import RegistryLogin, Run
 from jobs.queues import send_launch
 from jobs.request import registry_of
+from jobs.runlock import lock
 from jobs.states import EndReason, RunState
 
 log = logging.getLogger(__name__)

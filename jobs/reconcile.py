@@ -13,9 +13,10 @@ from django.utils import timezone
 
 from jobs import containers
 from jobs.finish import LogKeeper
-from jobs.launch import PULLING, forget_locks, give_up, lock
+from jobs.launch import PULLING, give_up
 from jobs.models import Run
 from jobs.queues import send_launch
+from jobs.runlock import forget_locks, lock
 from jobs.states import RunState
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,8 @@
 """Grant a wish: RUNNING → STOPPING with the job's own signal; later, SIGKILL; and say so when even that does not help.
 
 The order is: move the state, send the signal, note that it was sent. Whoever dies in between leaves the sending to
-`end_grace`, so that no job loses its grace. A signal that meets nobody leaves the real end to `finish`.
+`end_grace`, so that no job loses its grace. Who sends it holds the run's lock: while the engine takes its time, nobody
+sends it again. A signal that meets nobody leaves the real end to `finish`.
 """
 
 import logging
@@ -15,6 +16,7 @@ from gpus.models import GPU
 from jobs import containers
 from jobs.control import wish
 from jobs.models import Run
+from jobs.runlock import lock
 from jobs.states import RunState, Wish
 from jobs.watch import warn
 
@@ -33,24 +35,27 @@ def stop(run_id: int) -> None:
         RunState.RUNNING, RunState.STOPPING, actor=run.wish_by, event="SIGNALLED",
         params={"signal": signal, "grace": run.job.grace_seconds, "wish": run.wish}, stopping_at=now,
     ):  # fmt: skip
-        _signal(run, signal)
+        with lock(run.pk) as locked:
+            if locked:
+                _signal(run, signal)
 
 
 def stop_again(run_id: int) -> None:
     """Send its signal to a run that is STOPPING and never got it: the sender died, or the engine was away."""
-    run = Run.objects.select_related("job").filter(pk=run_id, state=RunState.STOPPING, signalled_at=None).first()
-    if run is None:
-        return
-    assert run.stopping_at is not None
-    try:
-        heard = containers.kill_was_asked(run.container_id, run.stopping_at)
-    except (containers.EngineUnavailable, containers.EngineRefused) as error:
-        log.warning("run %d: no answer to whether it got its signal: %s", run.pk, error)
-        return
-    if heard:
-        _note_signalled(run)
-    else:
-        _signal(run, run.job.stop_signal)
+    with lock(run_id) as locked:
+        run = Run.objects.select_related("job").filter(pk=run_id, state=RunState.STOPPING, signalled_at=None).first()
+        if not locked or run is None:
+            return
+        assert run.stopping_at is not None
+        try:
+            heard = containers.kill_was_asked(run.container_id, run.stopping_at)
+        except (containers.EngineUnavailable, containers.EngineRefused) as error:
+            log.warning("run %d: no answer to whether it got its signal: %s", run.pk, error)
+            return
+        if heard:
+            _note_signalled(run)
+        else:
+            _signal(run, run.job.stop_signal)
 
 
 def _signal(run: Run, signal: str) -> None:

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from gpus.models import GPUMinute
-from jobs import launch, logstore, retention
+from jobs import logstore, retention, runlock
 from jobs.models import LogSegment, Run
 from jobs.states import EndReason, JobState, RunState
 from portal.models import User
@@ -98,9 +98,9 @@ def test_only_ended_runs_lose_their_lock_files(alice: User, settings: Any, tmp_p
     settings.SPOOL_DIR = tmp_path
     live, ended = live_run(alice), ended_run(alice, days_ago=0)
     for pk in (live.pk, ended.pk, 10**9):
-        with launch.lock(pk) as is_ours:
+        with runlock.lock(pk) as is_ours:
             assert is_ours
-    launch.forget_locks()
+    runlock.forget_locks()
     assert {path.name for path in (tmp_path / "locks").iterdir()} == {str(live.pk), str(10**9)}
 
 

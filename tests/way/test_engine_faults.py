@@ -122,6 +122,20 @@ def test_a_start_that_never_happens_is_given_up_and_tried_again(lab: Lab, node: 
     assert ends == ["START_TIMEOUT", "COMPLETED"]
 
 
+def test_a_stop_signal_that_the_engine_is_slow_to_take_is_sent_once(lab: Lab, node: Proxy) -> None:
+    """dstackai/dstack#4285's kind: a second SIGTERM makes many a trainer drop the checkpoint that the first began."""
+    job = lab.start(
+        "n=0; trap 'n=$((n+1))' TERM; while [ $n = 0 ]; do sleep 0.1; done;"
+        " for i in 1 2 3 4 5 6 7 8; do sleep 0.5; done 2>/dev/null; echo heard $n",
+        grace_seconds=20,
+    )
+    with node.delays(KILL, 2, times=1) as rule:
+        lab.cancel(job)
+        lab.end(job)
+        assert rule.met == 1
+    assert lab.log(job).splitlines()[-1] == b"heard 1"
+
+
 def test_a_container_that_can_t_be_killed_keeps_its_gpu_and_disturbs_nobody(lab: Lab, node: Proxy) -> None:
     """NVIDIA/nvidia-docker#1553, moby/moby#34213, #41827: the GPU was shown free, and the next job died on it."""
     with node.holds(KILL):
