@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 
+import redis
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
@@ -27,6 +28,7 @@ from jobs.reconcile import reconcile
 from jobs.stop import end_grace, enforce_time_limits, kill, stop, stop_again
 from jobs.watch import watch_gpus, watch_logs, watch_memory
 
+from portal import nodereports
 log = logging.getLogger(__name__)
 IMAGES_PERIOD = 600.0  # seconds
 
@@ -91,10 +93,16 @@ class Agent:
         self._step("pulls", settings.DEADLINE_PERIOD, lambda: self.pulls.look(now))
         self._step("GPU watch", WATCH_PERIOD, lambda: watch_gpus(settings.NODE_NAME))
         self._step("log watch", WATCH_PERIOD, lambda: watch_logs(self.follower.problems()))
+        self._step("report", settings.NODE_HEARTBEAT, self._report)
 
     def _step(self, name: str, period: float, function: Callable[[], None]) -> None:
         now = time.monotonic()
         if now < self._due.get(name, 0):
+    def _report(self) -> None:
+        count, seconds = self.follower.behind()
+        with suppress(redis.RedisError):  # the next report tells it
+            nodereports.tell(settings.NODE_NAME, log_behind_bytes=count, log_behind_seconds=round(seconds, 1))
+
             return
         self._due[name] = now + period
         guarded(name, function)

@@ -21,7 +21,7 @@ from django.utils import timezone
 from gpus.availability import why_unavailable
 from gpus.models import GPU
 from gpus.models import Node as NodeRow
-from jobs import announce, estimates, makeroom, quotas, snapshot, usage
+from jobs import announce, estimates, makeroom, passmeter, quotas, snapshot, usage
 from jobs.control import revoke
 from jobs.images import Allowed
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Run
@@ -88,6 +88,8 @@ def run_pass(*, owner: str = "", tell: bool = True) -> Result | None:
             _last.pause = min(max((_last.ended - begun) / TELL_PART, TELL_PERIOD), TELL_WITHIN)
         elif result is not None and result.waiting:
             _last.untold.set()
+        if result is not None:
+            passmeter.note(_last.ended - begun, full=tell)
         in_vain = result is None or (result.waiting and not result.placed)
         _last.took = _last.ended - begun if in_vain else 0
         return result

@@ -213,6 +213,13 @@ class Follower:
             intakes = [line.intake for line in self._lines.values() if line.intake]
         return {intake.run_id: intake.stuck for intake in intakes if intake.stuck}
 
+    def behind(self) -> tuple[int, float]:
+        """Of all runs: captured bytes that nobody can read yet, and the longest time in seconds that there are some."""
+        with self._lock:
+            shipments = [line.shipment for line in self._lines.values()]
+        found = [shipment.behind for shipment in shipments]
+        return sum(count for count, _ in found), max((seconds for _, seconds in found), default=0.0)
+
     # --- lines ---
 
     def _line(self, run_id: int, container_id: str) -> _Line:

@@ -49,6 +49,13 @@ class Shipment:
         self._announced = 0
         self._dropped = 0
         self._dropped_at = 0.0
+        self._level_at = time.monotonic()  # when all that was captured was shipped, at the latest
+
+    @property
+    def behind(self) -> tuple[int, float]:
+        """How many captured bytes nobody can read yet, and for how many seconds there have been some."""
+        count = max(self.spool.kept - self._pushed, 0)
+        return count, time.monotonic() - self._level_at if count else 0.0
 
     def resume(self) -> None:
         """Go on behind the last segment of an earlier life; what was in the tail is put there anew."""
@@ -84,6 +91,7 @@ class Shipment:
             return 0
         if self._pushed < self.out.end:
             return _RETRY
+        self._level_at = time.monotonic()
         waits = [] if self.gauge.wait is None else [self.gauge.wait]
         if self.out.pending:
             waits.append(self._pending_since + settings.LOG_SEGMENT_PERIOD - time.monotonic())

@@ -156,6 +156,18 @@ def check_keys(app_configs: Any, **_: Any) -> Sequence[CheckMessage]:
     ]
 
 
+@register()
+def check_metrics_token(app_configs: Any, **_: Any) -> Sequence[CheckMessage]:
+    """`dockyard.E010`: the token that opens /metrics can be guessed."""
+    if not settings.METRICS_TOKEN or not is_public() or not _is_weak(settings.METRICS_TOKEN):
+        return []
+    return [Error(
+        "METRICS_TOKEN is too easy to guess for a public host.",
+        hint=f"Set {SHORTEST_KEY} random characters or more.",
+        id="dockyard.E010",
+    )]  # fmt: skip
+
+
 def _is_weak(key: str) -> bool:
     return len(key) < SHORTEST_KEY or len(set(key)) < 8 or key.startswith("django-insecure-")
 

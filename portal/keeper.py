@@ -58,6 +58,10 @@ class Keeper:
                 task.cancel()
             self._tasks = []
 
+    def kinds(self) -> list[str]:
+        """The kind of each open socket, by its class; from any thread."""
+        return [type(socket).__name__ for socket in tuple(self._sockets)]
+
     async def _look_after(self) -> None:
         while True:
             now = time.monotonic()

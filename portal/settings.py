@@ -9,6 +9,7 @@ import secrets
 import socket
 import stat
 import sys
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ def _choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise EnvError(f'Environment variable "{name}" invalid: "{value}" is none of {", ".join(allowed)}')
     return value
+
+
+def _networks(name: str) -> list[str]:
+    """Addresses and networks, such as 10.0.0.7 and 10.1.0.0/16."""
+    networks: list[str] = env.list(name, [])
+    for network in networks:
+        ip_network(network)  # its ValueError names what is wrong
+    return networks
 
 
 def _engine(host: str) -> str:
@@ -170,6 +179,7 @@ try:
     # --- jobs ---
     JOB_NETWORK = _choice("JOB_NETWORK", "isolated", ("isolated", "none"))
     MAX_REQUEUES: int = env.int("MAX_REQUEUES", 3)
+    METRICS_REREAD = _seconds("METRICS_REREAD", 5)  # how old the figures for Prometheus may be
     DEFAULT_LIMIT_SECONDS: int = env.int("DEFAULT_LIMIT_SECONDS", 24 * 3600)
     PIDS_LIMIT: int = env.int("PIDS_LIMIT", 4096)
     START_WORKERS: int = env.int("START_WORKERS", 4)
@@ -200,6 +210,8 @@ except (EnvError, ValueError, OSError, json.JSONDecodeError) as error:
 INSTALLED_APPS = [
     "django.contrib.admin",
     "django.contrib.auth",
+    METRICS_TOKEN: str = env.str("METRICS_TOKEN", "")  # opens /metrics to a program; empty: no token does
+    METRICS_ALLOW: list[str] = _networks("METRICS_ALLOW")
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
@@ -228,6 +240,7 @@ MIDDLEWARE = [
     "django.middleware.locale.LocaleMiddleware",
     "portal.apierrors.JsonErrors",
     "django.middleware.common.CommonMiddleware",
+    "portal.telemetry.RequestTimes",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "allauth.account.middleware.AccountMiddleware",
@@ -348,6 +361,7 @@ SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]  # asked past the front, where there is no TLS
         "default-src": ["'self'"],
         "img-src": ["'self'", "data:"],  # Bootstrap's own icons
         "style-src": ["'self'", "'unsafe-inline'"],  # lengths of bars are style attributes

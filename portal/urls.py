@@ -7,7 +7,7 @@ from django.urls import include, path
 from django.views.decorators.http import require_safe
 from django.views.generic import RedirectView
 
-from portal import views
+from portal import probes, views
 from portal.accounts import by_mail
 from portal.api import api
 
@@ -28,4 +28,6 @@ urlpatterns = [
     # The admin pages of other packages name no icon, and browsers look for one here.
     path("favicon.ico", require_safe(RedirectView.as_view(url=f"{settings.STATIC_URL}icons/favicon.svg"))),
     path("healthz", views.healthz, name="healthz"),
+    path("readyz", probes.readyz, name="readyz"),
+    path("metrics", probes.metrics, name="metrics"),
 ]

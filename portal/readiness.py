@@ -1,0 +1,63 @@
+"""Whether this process can serve: what stands behind `/readyz`. Cheap enough to be asked every second by anybody."""
+
+import threading
+import time
+from functools import cache
+from typing import Literal
+
+import redis
+from django.db import DatabaseError, connection
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+
+from portal import live
+
+Verdict = Literal["ok", "unreachable", "not applied", "unknown"]
+KEPT = 1.0  # seconds for which an answer holds, whoever asks: nobody makes the database busy with this
+
+
+class _Last:
+    """This process's last answer."""
+
+    lock = threading.Lock()
+    until = 0.0
+    found: dict[str, Verdict] = {}
+
+
+def look(*, anew: bool = False) -> dict[str, Verdict]:
+    """What was found of `database`, `migrations` and `redis`, each "ok" or what is wrong; no older than KEPT."""
+    with _Last.lock:
+        if anew or time.monotonic() >= _Last.until:
+            _Last.found = {**_database(), "redis": _redis()}
+            _Last.until = time.monotonic() + KEPT
+        return dict(_Last.found)
+
+
+def missing_migrations() -> list[str]:
+    """Those of this code that the database has not had, as `app.name`. Raises DatabaseError."""
+    applied = set(MigrationRecorder(connection).applied_migrations())
+    return [".".join(key) for key in sorted(_of_this_code() - applied)]
+
+
+@cache
+def _of_this_code() -> frozenset[tuple[str, str]]:
+    loader = MigrationLoader(None, ignore_no_migrations=True)
+    replaced = {key for migration in loader.disk_migrations.values() for key in migration.replaces}
+    return frozenset(loader.disk_migrations) - replaced
+
+
+def _database() -> dict[str, Verdict]:
+    try:
+        missing = missing_migrations()
+    except DatabaseError:
+        return {"database": "unreachable", "migrations": "unknown"}
+    return {"database": "ok", "migrations": "not applied" if missing else "ok"}
+
+
+def _redis() -> Verdict:
+    try:
+        with live.briefly() as client:
+            client.ping()
+    except redis.RedisError:
+        return "unreachable"
+    return "ok"
