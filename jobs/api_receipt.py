@@ -5,7 +5,7 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Field, Router, Schema
 
-from jobs import receipts
+from jobs import receipts, wording
 from jobs.access import get_job
 from portal.apikit import Errors
 
@@ -32,6 +32,8 @@ class ReceiptOut(Schema):
     received_mib: float
     sent_mib: float
     smaller: dict[str, str] = Field(description="Fields of a request that would have done, as the form reads them")
+    lines: list[dict[str, str]] = Field(description="Each resource in words, as pages say it: name, asked, used")
+    advice: str = Field(description="The request that would have done, as a sentence; empty where it fitted")
 
 
 @router.get("/jobs/{int:job_id}/receipt", response={200: ReceiptOut | None, 404: Errors})
@@ -40,7 +42,8 @@ def receipt(request: HttpRequest, job_id: int) -> dict[str, Any] | None:
     found = receipts.receipt(get_job(request.user, job_id))
     if found is None:
         return None
-    _asked, used, smaller = found
+    asked, used, smaller = found
+    lines = wording.receipts.lines(asked, used)
     told = bool(used.gpu_known_seconds)
     return {
         "measured_seconds": used.seconds, "ran_seconds": used.ran_seconds, "gpu_hours": used.held_seconds / 3600,
@@ -50,4 +53,6 @@ def receipt(request: HttpRequest, job_id: int) -> dict[str, Any] | None:
         "cpus_max": None if used.cpu_percent_max is None else used.cpu_percent_max / 100,
         "memory_max_mib": used.memory_max_mib, "read_mib": used.read_mib, "written_mib": used.written_mib,
         "received_mib": used.received_mib, "sent_mib": used.sent_mib, "smaller": smaller,
+        "lines": [{"name": line.name, "asked": line.asked, "used": line.used} for line in lines],
+        "advice": wording.receipts.smaller(smaller) if smaller else "",
     }  # fmt: skip

@@ -25,16 +25,22 @@ _PEAKS = ("cpu_percent_max", "memory_max_mib", "gpus_busy_max", "gpu_memory_max_
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The request. `gpu_mib`: the memory of the smallest GPU that it was given; None: not known, or shared."""
+    """The request. `gpu_mib`: the memory of the smallest GPU that it was given, also where it had only a share of it;
+    None: not known. `gpu_profile`: of the MIG instances asked for; empty: whole GPUs."""
 
     gpus: int
     gpu_milli: int = WHOLE
+    gpu_profile: str = ""
     gpu_mib: int | None = None
     elastic: bool = False
     millicpus: int
     memory_mib: int
     shm_mib: int = 0
     limit_seconds: int | None = None
+
+    @property
+    def is_share(self) -> bool:
+        return self.gpu_milli < WHOLE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +81,11 @@ class Used:
         return None if self.energy_j is None else self.energy_j / 3.6e6
 
 
+def has_whole_load(asked: Asked, used: Used) -> bool:
+    """Whether a load was told of nearly all its GPUs' time: of a shared GPU it is only while nobody shares it."""
+    return used.gpu_known_seconds >= _MOST_OF_GPUS * asked.gpus * used.seconds
+
+
 def add_up(rows: Sequence[Mapping[str, Any]], *, ran_seconds: float, held_seconds: float) -> Used:
     """The use of a job by that of its runs."""
     sums: dict[str, Any] = {}
@@ -98,8 +109,7 @@ def would_have_done(asked: Asked, used: Used) -> dict[str, str]:
 
 def _gpus(asked: Asked, used: Used) -> dict[str, str]:
     busy = used.gpus_busy_max
-    told = used.gpu_known_seconds >= _MOST_OF_GPUS * asked.gpus * used.seconds
-    if busy is None or asked.elastic or asked.gpu_milli < WHOLE or not told or busy >= asked.gpus:
+    if busy is None or asked.elastic or asked.is_share or not has_whole_load(asked, used) or busy >= asked.gpus:
         return {}
     return {"gpus": str(busy)} if busy else {"gpus": "0", "gpu_model": "", "gpu_memory": ""}
 

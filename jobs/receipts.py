@@ -34,8 +34,9 @@ def asked_for(job: Job) -> Asked:
     cards = GPU.objects.filter(allocation_slots__allocation__run__job=job, memory_mib__isnull=False)
     smallest = cards.order_by("memory_mib").values_list("memory_mib", flat=True).first() if job.gpus else None
     return Asked(
-        gpus=job.gpus, gpu_milli=job.gpu_milli, gpu_mib=smallest, elastic=job.least_gpus is not None,
-        millicpus=job.millicpus, memory_mib=job.memory_mib, shm_mib=job.shm_mib, limit_seconds=job.limit_seconds,
+        gpus=job.gpus, gpu_milli=job.gpu_milli, gpu_profile=job.gpu_profile, gpu_mib=smallest,
+        elastic=job.least_gpus is not None, millicpus=job.millicpus, memory_mib=job.memory_mib, shm_mib=job.shm_mib,
+        limit_seconds=job.limit_seconds,
     )  # fmt: skip
 
 

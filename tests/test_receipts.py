@@ -110,6 +110,27 @@ def test_what_was_not_measured_says_so_and_is_no_nought(alice: User, client: Cli
     assert "kWh" not in text
 
 
+@pytest.mark.parametrize(
+    ("asked", "used", "said"),
+    [
+        ({"gpu_milli": 250, "gpus": 1}, {"gpu_known_seconds": 0}, "the load of a shared GPU can't be told apart"),
+        ({"gpu_profile": "1g.10gb", "gpus": 1}, {"gpu_known_seconds": 0}, "the driver tells no load of MIG instances"),
+        ({"gpus": 1}, {"gpu_known_seconds": 0}, "not reported"),
+        ({"gpus": 1}, {"gpu_known_seconds": 0, "seconds": 0}, "not measured"),
+        ({"gpu_milli": 250, "gpus": 1}, {"gpu_known_seconds": 600, "gpu_busy_seconds": 300},
+         "50 % busy on average in 10 min of 1 h; of the rest no load is known"),
+    ],
+)  # fmt: skip
+def test_a_load_that_nobody_knows_is_named_so_with_the_reason(
+    asked: dict[str, Any], used: dict[str, Any], said: str
+) -> None:
+    gpu, memory, *_rest = wording.receipts.lines(changed(ASKED, **asked), changed(USED, **used))
+    assert said in gpu.used
+    assert gpu.percent is None
+    assert memory.used == "19.5 GiB at most", "what its own processes held is known all the same"
+    assert ("shared" in memory.asked) == ("gpu_milli" in asked)
+
+
 def test_a_job_that_never_ran_has_no_receipt(alice: User, client: Client) -> None:
     job = factories.make_job(alice)
     end = {"end_reason": EndReason.STOPPED_BY_USER, "ended_at": timezone.now()}

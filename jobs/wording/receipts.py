@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from jobs.quotas import WHOLE
-from jobs.receipt import Asked, Used
+from jobs.receipt import Asked, Used, has_whole_load
 from jobs.units import format_cpus
 from jobs.wording import quantities as q
 
@@ -70,17 +69,32 @@ def busy(used: Used) -> str:
 
 
 def _gpu(asked: Asked, used: Used) -> Line:
-    name, given = _("GPU"), q.gpus(asked.gpus) if asked.gpu_milli == WHOLE else q.gpu_share(asked.gpu_milli)
+    name, given = _("GPU"), q.gpu_share(asked.gpu_milli) if asked.is_share else q.gpus(asked.gpus)
     if used.gpu_percent is None:
-        return Line(name=name, asked=given, used=_unknown(used))
+        return Line(name=name, asked=given, used=_no_load(asked, used))
     said = _("%(percent)d %% busy on average") % {"percent": round(used.gpu_percent)}
+    if not has_whole_load(asked, used):
+        words = {"said": said, "time": q.duration(used.gpu_known_seconds / asked.gpus), "all": q.duration(used.seconds)}
+        return Line(
+            name=name, asked=given, used=_("%(said)s in %(time)s of %(all)s; of the rest no load is known") % words
+        )
     if asked.gpus > 1 and used.gpus_busy_max is not None:
         said = _("%(said)s, %(count)d at work at most") % {"said": said, "count": used.gpus_busy_max}
     return Line(name=name, asked=given, used=said, percent=used.gpu_percent)
 
 
+def _no_load(asked: Asked, used: Used) -> str:
+    """Why nobody knows how busy its GPUs were."""
+    if used.seconds and asked.is_share:
+        return _("not known: the load of a shared GPU can't be told apart")
+    if used.seconds and asked.gpu_profile:
+        return _("not known: the driver tells no load of MIG instances")
+    return _unknown(used)
+
+
 def _gpu_memory(asked: Asked, used: Used) -> Line:
-    given = "–" if asked.gpu_mib is None else _("%(size)s each") % {"size": q.memory(asked.gpu_mib)}
+    text = _("%(size)s, shared") if asked.is_share else _("%(size)s each")
+    given = "–" if asked.gpu_mib is None else text % {"size": q.memory(asked.gpu_mib)}
     return _peak(_("GPU memory"), given, used.gpu_memory_max_mib, asked.gpu_mib, used)
 
 
