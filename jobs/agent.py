@@ -22,6 +22,7 @@ from gpus.sample import run_sampler
 from jobs import claims, containers, containers_images, firewall, hints
 from jobs import finish as finishing
 from jobs.follow import Follower
+from jobs.idle import watch_idle
 from jobs.pack import run_packer
 from jobs.pull import Pulls
 from jobs.reconcile import reconcile
@@ -34,6 +35,7 @@ IMAGES_PERIOD = 600.0  # seconds
 
 VERSION = "0.1.0"
 WATCH_PERIOD = 2.0
+IDLE_PERIOD = 20.0
 FINISHERS = 4
 SIGNALLERS = 4
 
@@ -93,6 +95,7 @@ class Agent:
         self._step("pulls", settings.DEADLINE_PERIOD, lambda: self.pulls.look(now))
         self._step("GPU watch", WATCH_PERIOD, lambda: watch_gpus(settings.NODE_NAME))
         self._step("log watch", WATCH_PERIOD, lambda: watch_logs(self.follower.problems()))
+        self._step("idle watch", IDLE_PERIOD, lambda: watch_idle(settings.NODE_NAME, now))
         self._step("report", settings.NODE_HEARTBEAT, self._report)
 
     def _step(self, name: str, period: float, function: Callable[[], None]) -> None:

@@ -89,6 +89,7 @@ class JobRow(Schema):
     output: dict[str, Any] | None = Field(
         description="How far its program says that it is: percent, text, ends_at (or null); null when it tells nothing"
     )
+    idle: str = Field(description="That its GPUs do nothing, and since when; empty where they work, or nobody knows")
     put_back: str = Field(description="Why it waits although it ran already; else empty")
     loan: str = Field(description="That its GPUs are borrowed, and when they can be taken back; else empty")
 

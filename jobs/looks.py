@@ -64,3 +64,9 @@ def output(job: Job, run: Run | None) -> Output | None:
     at, left = datetime.fromtimestamp(found["at"], UTC), found.get("left")
     ends_at = at + timedelta(seconds=left) if left is not None and 0 < left < MOST_LEFT else None
     return Output(min(int(100 * found["fraction"]), 100), wording.output_progress(found), ends_at)
+
+
+def idle(job: Job, run: Run | None) -> str:
+    """That the GPUs of a live run do nothing and since when, as a sentence; "" where they work, or nobody knows."""
+    found = run.idle_warning if run is not None and job.state in LIVE else None
+    return wording.warning(found) if found else ""

@@ -21,7 +21,7 @@ FULL_RATE = 3600  # seconds for which every sample is kept
 MOST_POINTS = 720  # a chart is about that many pixels wide
 MOST_EVENTS = 100
 GPU_LINES = (*METRICS, "throttle")
-MARKED = ("MOVED", "ENDED", "WISHED", "SIGNALLED", "WARNED", "EXTENDED")  # kinds of events that charts mark
+MARKED = ("MOVED", "ENDED", "WISHED", "SIGNALLED", "WARNED", "WORKS_AGAIN", "EXTENDED")  # on charts
 
 
 @dataclass(frozen=True)

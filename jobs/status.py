@@ -13,7 +13,7 @@ from django.utils import timezone
 from jobs import board, borrowing, estimates, logstore, wording
 from jobs.access import can_control, can_pin, denial
 from jobs.amend import lowered, submitted_with
-from jobs.looks import cannot_start, output, state_look
+from jobs.looks import cannot_start, idle, output, state_look
 from jobs.models import AllocationSlot, Job, Run
 from jobs.policy import Expected
 from jobs.states import ENDED, LIVE, WAITING, JobState, RunState
@@ -48,6 +48,7 @@ def summary(job: Job, run: Run | None, reader: Any) -> dict[str, Any]:
     said = {**_what(job), **_now(job, run, reader), **_times(job, run), **_end(job, run)}
     return said | {
         "run": run and _run(run), "put_back": wording.put_back(job, run), "output": _output(job, run),
+        "idle": idle(job, run),
     }  # fmt: skip
 
 

@@ -67,6 +67,19 @@ def warn(run: Run, code: str, **params: Any) -> bool:
     return True
 
 
+def take_back(run: Run, code: str, kind: str | None) -> bool:
+    """Take a warning away that holds no longer, with an event of that kind (None: without). False: it has none."""
+    with transaction.atomic():
+        known = Run.objects.select_for_update().values_list("warnings", flat=True).get(pk=run.pk)
+        run.warnings = [warning for warning in known if warning["code"] != code]
+        if run.warnings == known:
+            return False
+        run.save(update_fields=["warnings"])
+        if kind is not None:
+            run.job.note(kind, run=run)
+    return True
+
+
 def _key(warning: Mapping[str, Any]) -> tuple[str, str | None]:
     return warning["code"], warning.get("uuid")
 

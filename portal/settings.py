@@ -175,6 +175,8 @@ try:
     NEWS_SILENCE = _seconds("NEWS_SILENCE", 6)  # after so long without an answer, browsers are told that they don't
     SOCKET_RECHECK = _seconds("SOCKET_RECHECK", 15)
     SOCKET_PING = _seconds("SOCKET_PING", 20)
+    IDLE_AFTER = _seconds("IDLE_AFTER", 900)  # a run whose GPUs do nothing for so long is said to be idle
+    IDLE_STOP_AFTER = _count("IDLE_STOP_AFTER", 0)  # seconds after that was said it is stopped; 0: never
 
     # --- jobs ---
     JOB_NETWORK = _choice("JOB_NETWORK", "isolated", ("isolated", "none"))

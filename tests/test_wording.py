@@ -91,6 +91,7 @@ EVENT_PARAMS = {
     "EXTENDED": {"seconds": 7200, "until": "2026-11-30T20:00:00+00:00", "delayed": 0},
     "AMENDED": {"after": {"gpus": 2, "limit_seconds": 3600}},
     "SIGNALLED": {"signal": "SIGTERM"},
+    "WORKS_AGAIN": {},
 }
 PROGRESS_PARAMS = {
     "WAITING_FOR_NODE": {},
@@ -108,6 +109,7 @@ WARNING_PARAMS = {
     "LOG_STUCK": {"why": "No space left on device"},
     "NOT_VERIFIED": {},
     "PROCESS_OOM": {"memory_mib": 2048},
+    "GPUS_IDLE": {"since": "2026-11-30T20:00:00+00:00", "stops_at": None},
     "HOST_SILENT": {"node": "a", "since": "2026-11-30T20:00:00+00:00"},
 }
 

@@ -178,6 +178,8 @@ class Job(models.Model):
 class Run(models.Model):
     """One attempt at a job: its own placement, container, log and end."""
 
+    IDLE = "GPUS_IDLE"  # the code of the warning that is taken back once it no longer holds
+
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="runs")
     number = models.PositiveSmallIntegerField(_("number"))  # 1, 2, … within the job
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="runs", verbose_name=_("node"))
@@ -300,6 +302,11 @@ class Run(models.Model):
             return None
         wished = self.events.filter(kind="WISHED", params__wish=Wish.REBIND, params__has_key="gpus").last()
         return wished.params["gpus"] if wished else None
+
+    @property
+    def idle_warning(self) -> dict[str, Any] | None:
+        """The warning that its GPUs do nothing: `since`, and `stops_at` or None, as ISO text; None without one."""
+        return next((found for found in self.warnings if found["code"] == self.IDLE), None)
 
     @property
     def wished(self) -> Wish | None:

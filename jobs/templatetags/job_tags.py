@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from django import template
 
-from jobs.looks import Output, cannot_start, output, state_look
+from jobs.looks import Output, cannot_start, idle, output, state_look
 from jobs.models import Job
 from jobs.receipt import Used
 from jobs.wording.receipts import busy
@@ -28,3 +28,9 @@ def busy_of(used: Mapping[int, Used], job: Job) -> str:
 def output_of(job: Job) -> Output | None:
     """How far the job's program says that it is."""
     return output(job, latest_run(job))
+
+
+@register.filter
+def idle_of(job: Job) -> str:
+    """That the job's GPUs do nothing, and since when."""
+    return idle(job, latest_run(job))

@@ -126,6 +126,7 @@ EVENTS: Table = {
     "UNPINNED": lambda p: _("No longer pinned"),
     "REPRIORITISED": _reprioritised,
     "REORDERED": lambda p: _("Moved before #%(passed)s") % p if p["up"] else _("Moved behind #%(passed)s") % p,
+    "WORKS_AGAIN": lambda p: _("Its GPUs work again"),
     "SIGNALLED": lambda p: _("Sent %(signal)s to its processes") % p,
 }
 
@@ -162,7 +163,18 @@ def _silent(p: Params) -> str:
     return text % {"node": p["node"], "since": q.clock_time(p["since"])}
 
 
+def _idle(p: Params) -> str:
+    said = _("Its GPUs have been idle since %(since)s.") % {"since": q.clock_time(p["since"])}
+    if not p.get("stops_at"):
+        return said
+    return _("%(said)s Unless they work again, it is stopped at %(at)s.") % {
+        "said": said,
+        "at": q.clock_time(p["stops_at"]),
+    }
+
+
 WARNINGS: Table = {
+    "GPUS_IDLE": _idle,
     "GPU_LOST": lambda p: (
         _("Its GPU %(gpu)s has been lost by the driver; the job will probably fail.") % {"gpu": short_uuid(p["uuid"])}
     ),
