@@ -48,17 +48,11 @@ def _marks(run: Run, start: int, end: int) -> Iterator[Marks]:
     at = start
     for segment in _segments(run).filter(offset__lt=end, offset__gt=start - F("length")):
         stop = min(segment.offset + segment.length, end)
-        yield _of_segment(segment).between(max(segment.offset, start), stop)
+        yield logstore.marks_of(segment).between(max(segment.offset, start), stop)
         at = stop
     for first, last, packed in tail.marks(run.pk, run.log_generation, at, end) if at < end else ():
         known = logmarks.unpack(packed, first) if packed else logmarks.unknown(first)
         yield known.between(max(first, at), min(last, end))
-
-
-def _of_segment(segment: LogSegment) -> Marks:
-    if segment.marks is None:
-        return logmarks.unknown(segment.offset)
-    return logmarks.unpack(bytes(segment.marks), segment.offset)
 
 
 def _segments(run: Run) -> QuerySet[LogSegment]:
@@ -135,7 +129,7 @@ def offset_of_time(run: Run, second: float) -> int | None:
     """
     stored = datetime.fromtimestamp(second, UTC)
     for segment in _segments(run).filter(created_at__gte=stored).iterator():
-        times = _of_segment(segment).times
+        times = logstore.marks_of(segment).times
         if all(time == UNKNOWN for _, time in times):
             continue
         found = _first_at(times, second)

@@ -7,15 +7,16 @@ in the database. Segments are written on the run's node and read everywhere.
 import contextlib
 import gzip
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from django.core.files.base import ContentFile
 from django.core.files.storage import Storage, storages
+from django.db import transaction
 from django.db.models import F
 
-from jobs import packing, tail
+from jobs import logmarks, packing, tail
 from jobs.models import LogSegment, Run
 
 READ_CHUNK = 1 << 20
@@ -108,6 +109,13 @@ def stream_packed(run: Run, start: int, end: int) -> Iterator[bytes]:
         at += len(data)
 
 
+def marks_of(segment: LogSegment) -> logmarks.Marks:
+    """When its bytes came, and by which stream."""
+    if segment.marks is None:
+        return logmarks.unknown(segment.offset)
+    return logmarks.unpack(bytes(segment.marks), segment.offset)
+
+
 def _segment_at(run: Run, offset: int) -> LogSegment | None:
     """The segment that holds this byte."""
     before = LogSegment.objects.filter(run=run.pk, generation=run.log_generation, offset__lte=offset)
@@ -156,22 +164,48 @@ def save(run_id: int, generation: int, offset: int, data: bytes | bytearray) -> 
     return LogSegment(run_id=run_id, generation=generation, offset=offset, length=len(data), name=name)
 
 
-def pack(segment: LogSegment) -> None:
-    """Let a segment rest packed. Whoever reads it meanwhile finds it raw or packed, never neither.
+def pack(segments: Sequence[LogSegment]) -> None:
+    """Let raw segments that follow one another rest packed, as one. Whoever reads them meanwhile finds all their bytes.
 
-    Killed half-way, it leaves a file that the next try takes away.
+    Killed half-way, it leaves files that the next try, or nobody, reads.
     """
-    data, sizes = packing.pack(_read_segment(segment, 0, segment.length))
-    raw = LogSegment.objects.filter(pk=segment.pk, name=segment.name, packed__isnull=True)
-    if not sizes:
-        raw.update(packed=[])
+    raw = b"".join(_read_segment(segment, 0, segment.length) for segment in segments)
+    data, sizes = packing.pack(raw)
+    first, storage = segments[0], _storage()
+    if len(segments) == 1 and not sizes:
+        LogSegment.objects.filter(pk=first.pk, name=first.name, packed__isnull=True).update(packed=[])
         return
-    storage, name = _storage(), f"{segment.name}.gz"
+    name = first.name + (".gz" if sizes else ".whole")
     storage.delete(name)
     name = storage.save(name, _Whole(data))
     _sync(storage, name)
-    kept = raw.update(name=name, packed=sizes)
-    storage.delete(segment.name if kept else name)
+    kept = _replace(segments, name, sizes)
+    delete_files([segment.name for segment in segments] if kept else [name])
+
+
+def _replace(segments: Sequence[LogSegment], name: str, sizes: list[int]) -> bool:
+    """Make one row of those of `segments`. False when they are not what they were."""
+    first, others = segments[0], [segment.pk for segment in segments[1:]]
+    counts = [segment.lines for segment in segments if segment.lines is not None]
+    with transaction.atomic():
+        rows = LogSegment.objects.select_for_update().filter(pk__in=[first.pk, *others], packed__isnull=True)
+        if len(rows) < len(segments):
+            return False
+        rows.filter(pk__in=others).delete()
+        rows.filter(pk=first.pk).update(
+            name=name, packed=sizes, length=sum(segment.length for segment in segments),
+            lines=sum(counts) if len(counts) == len(segments) else None, marks=_joined_marks(segments),
+        )  # fmt: skip
+    return True
+
+
+def _joined_marks(segments: Sequence[LogSegment]) -> bytes | None:
+    if all(segment.marks is None for segment in segments):
+        return None
+    marks = logmarks.Marks()
+    for segment in segments:
+        marks.extend(marks_of(segment))
+    return logmarks.pack(marks, segments[0].offset)
 
 
 def _sync(storage: Storage, name: str) -> None:

@@ -15,6 +15,7 @@ from jobs.models import LogSegment
 log = logging.getLogger(__name__)
 
 BATCH = 32
+MOST_JOINED = 2000  # files read for one
 _LOWEST = 19  # nice
 
 
@@ -33,14 +34,28 @@ def run_packer(node_name: str, stopping: threading.Event) -> None:
 
 
 def pack_some(node_name: str, stopping: threading.Event) -> bool:
-    """Pack one batch of segments of runs that ended LOG_PACK_AFTER ago; whether there may be more."""
+    """Pack a batch of what belongs to runs that ended LOG_PACK_AFTER ago; whether there may be more."""
     due = timezone.now() - timedelta(seconds=settings.LOG_PACK_AFTER)
     found = LogSegment.objects.filter(
         packed__isnull=True, run__log_complete=True, run__ended_at__lt=due, run__node__name=node_name
-    )
-    batch = list(found.defer("marks").order_by("pk")[:BATCH])
-    for segment in batch:
-        if stopping.is_set():
+    ).defer("marks")
+    for _ in range(BATCH):
+        first = None if stopping.is_set() else found.order_by("pk").first()
+        if first is None:
             return False
-        logstore.pack(segment)
-    return len(batch) >= BATCH
+        logstore.pack(_followed(first))
+    return True
+
+
+def _followed(first: LogSegment) -> list[LogSegment]:
+    """The raw segments from `first` on, LOG_SEGMENT_BYTES at most together: a quiet log has many small ones."""
+    later = LogSegment.objects.filter(
+        run=first.run_id, generation=first.generation, offset__gt=first.offset, packed__isnull=True
+    ).order_by("offset")
+    found, end = [first], first.offset + first.length
+    for segment in later[:MOST_JOINED]:
+        if segment.offset != end or end + segment.length - first.offset > settings.LOG_SEGMENT_BYTES:
+            break
+        found.append(segment)
+        end += segment.length
+    return found

@@ -13,7 +13,7 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs import logstore, pack, packing, retention
+from jobs import logindex, logmarks, logstore, pack, packing, retention
 from jobs.models import LogSegment, Run
 from jobs.states import EndReason, JobState, RunState
 from portal.models import User
@@ -67,6 +67,46 @@ def test_an_ended_log_is_packed_and_read_as_before(alice: User) -> None:
     assert b"".join(logstore.stream(run)) == TEXT
 
 
+def test_the_small_segments_of_a_quiet_log_rest_as_few(alice: User, settings: Any) -> None:
+    """A line a second for a week is cut into 20,000 segments while it grows."""
+    settings.LOG_SEGMENT_BYTES = 400_000
+    run = ended_run(alice, TEXT, cuts=tuple(range(3_000, len(TEXT), 3_000)))
+    noted = logmarks.Marks()
+    for number, segment in enumerate(run.segments.order_by("offset")):
+        noted.note(segment.offset + 7, 1_000 + number, 1 + number % 2)
+        marks = logmarks.pack(noted.between(segment.offset, segment.offset + segment.length), segment.offset)
+        lines = TEXT[segment.offset : segment.offset + segment.length].count(b"\n")
+        run.segments.filter(pk=segment.pk).update(lines=lines, marks=marks)
+    raw = list(run.segments.values_list("name", flat=True))
+    before = [logindex.notes(run, at, at + 10_000) for at in range(0, len(TEXT), 50_000)]
+    pack_all()
+    assert run.segments.count() == -(-len(TEXT) // 399_000)
+    assert not any(storages["logs"].exists(name) for name in raw)
+    assert b"".join(logstore.stream(run)) == TEXT
+    assert [logindex.notes(run, at, at + 10_000) for at in range(0, len(TEXT), 50_000)] == before
+    assert logindex.offset_of_line(run, 30_000) == TEXT.index(b"0030000")
+
+
+def test_segments_that_are_forgotten_while_they_are_packed_stay_forgotten(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ended_run(alice, TEXT, cuts=(1_000, 2_000))
+    folder = f"000000/{run.pk}"
+    raw = set(run.segments.values_list("name", flat=True))
+    before = {f"{folder}/{name}" for name in storages["logs"].listdir(folder)[1]}
+    really = packing.pack
+
+    def late(data: bytes) -> tuple[bytes, list[int]]:
+        monkeypatch.setattr(packing, "pack", really)
+        logstore.forget(run.segments.all())
+        return really(data)
+
+    monkeypatch.setattr(packing, "pack", late)
+    pack_all()
+    assert not run.segments.exists()
+    assert {f"{folder}/{name}" for name in storages["logs"].listdir(folder)[1]} == before - raw
+
+
 def test_what_does_not_shrink_or_is_not_yet_due_stays_raw(alice: User) -> None:
     noise = random.Random(1).randbytes(100_000)
     ended, young = ended_run(alice, noise), ended_run(alice, TEXT, hours_ago=0)
@@ -114,7 +154,8 @@ async def _download(client: AsyncClient, address: str, **headers: str) -> tuple[
 
 
 @pytest.fixture
-def log(transactional_db: None) -> tuple[Run, AsyncClient]:
+def log(transactional_db: None, settings: Any) -> tuple[Run, AsyncClient]:
+    settings.LOG_SEGMENT_BYTES = 1  # nothing is joined
     owner = factories.make_user("alice", teams=(factories.make_team("vision"),))
     run = ended_run(owner, TEXT, cuts=(300_000, 1_000_000))
     pack.pack_some("alpha", threading.Event())
