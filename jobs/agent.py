@@ -28,8 +28,8 @@ from jobs.pull import Pulls
 from jobs.reconcile import reconcile
 from jobs.stop import end_grace, enforce_time_limits, kill, stop, stop_again
 from jobs.watch import watch_gpus, watch_logs, watch_memory
+from portal import logs, nodereports
 
-from portal import nodereports
 log = logging.getLogger(__name__)
 IMAGES_PERIOD = 600.0  # seconds
 
@@ -94,9 +94,8 @@ class Agent:
         self._step("grace", settings.DEADLINE_PERIOD, lambda: end_grace(now, self._stop_again, self._kill_run))
         self._step("pulls", settings.DEADLINE_PERIOD, lambda: self.pulls.look(now))
         self._step("GPU watch", WATCH_PERIOD, lambda: watch_gpus(settings.NODE_NAME))
-        self._step("log watch", WATCH_PERIOD, lambda: watch_logs(self.follower.problems()))
         self._step("idle watch", IDLE_PERIOD, lambda: watch_idle(settings.NODE_NAME, now))
-        self._step("report", settings.NODE_HEARTBEAT, self._report)
+        self._step("log watch", WATCH_PERIOD, lambda: watch_logs(self.follower.problems()))
 
     def _step(self, name: str, period: float, function: Callable[[], None]) -> None:
         now = time.monotonic()
@@ -148,7 +147,8 @@ class Agent:
 
         def guarded_act() -> None:
             try:
-                guarded(f"{kind} of run {run_id}", lambda: act(run_id))
+                with logs.about(run=run_id):
+                    guarded(f"{kind} of run {run_id}", lambda: act(run_id))
             finally:
                 with self._lock:
                     self._acting.discard(key)

@@ -29,6 +29,7 @@ from jobs.policy import Placement, Plan, Reason, Snapshot, make_plan
 from jobs.policy.view import WHOLE
 from jobs.queues import send_launch
 from jobs.states import EndReason, JobState, RunState
+from portal import logs
 
 log = logging.getLogger(__name__)
 _turn = threading.Lock()  # within a process the lease is one owner's: the timer and the worker wait for each other
@@ -140,7 +141,7 @@ def _give_lease_back(owner: str) -> None:
 def _commit(placement: Placement) -> Run | None:
     """QUEUED → PLACED with a run and its allocation, or None when the picture was out of date: next pass."""
     try:
-        with transaction.atomic():
+        with logs.about(job=placement.job), transaction.atomic():
             run = _place(placement)
             if run is not None:
                 node, pk = placement.node, run.pk

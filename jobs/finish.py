@@ -16,6 +16,7 @@ from jobs.begin import become_running
 from jobs.models import Run
 from jobs.queues import wake_scheduler
 from jobs.states import EndReason, JobState, RunState, job_state_after
+from portal.logs import know
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ def finish(run_id: int, logs: LogKeeper, *, engine_gap: Callable[[], Gap | None]
     run = Run.objects.select_related("job__owner", "node").filter(pk=run_id).first()
     if run is None or run.state in (RunState.ENDED, RunState.PLACED):
         return False
+    know(job=run.job_id)
     container = containers.inspect(run.container_id or run.container_name)
     if container is None:
         return _finish_vanished(run, logs)

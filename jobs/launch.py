@@ -16,6 +16,7 @@ from jobs.finish import end_without_container
 from jobs.models import Job, Run
 from jobs.runlock import lock
 from jobs.states import EndReason, RunState, reason_for_wish
+from portal.logs import know
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +39,11 @@ class CannotStart(Exception):
 def launch(run_id: int) -> None:
     """Do whatever is still to be done until the run is RUNNING. A missing or ended run is dropped quietly."""
     with lock(run_id) as locked:
-        run = Run.objects.select_related("job__owner", "job__team", "node").filter(pk=run_id).first()
+        found = Run.objects.select_related("job__owner", "job__team", "node")
+        run = found.defer("job__owner__password").filter(pk=run_id).first()  # closed to hosts
         if not locked or run is None or run.node.name != settings.NODE_NAME:
             return
+        know(job=run.job_id)
         try:
             is_first = run.state == RunState.PLACED
             if _enter_starting(run) and not _heed_wish(run):

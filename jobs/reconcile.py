@@ -18,6 +18,7 @@ from jobs.models import Run
 from jobs.queues import send_launch
 from jobs.runlock import forget_locks, lock
 from jobs.states import RunState
+from portal import logs
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,8 @@ def reconcile(follower: Follower, finish: Callable[[int], None]) -> None:
     }  # fmt: skip
     found = {c.run_id: c for c in containers.ours() if c.run_id is not None}
     for run in runs.values():
-        _reconcile_run(run, found.get(run.pk), follower, finish, now)
+        with logs.about(job=run.job_id, run=run.pk):
+            _reconcile_run(run, found.get(run.pk), follower, finish, now)
     for run_id, container in found.items():
         if run_id not in runs:
             _reconcile_stray(run_id, container, follower)

@@ -17,7 +17,7 @@ from jobs.gauge import Gauge
 from jobs.models import Run
 from jobs.segments import SegmentWriter
 from jobs.spool import MergedReader, Spool
-from portal import live
+from portal import live, logs
 
 log = logging.getLogger(__name__)
 
@@ -229,6 +229,10 @@ class Shipper(threading.Thread):
         self._due[run_id] = min(at, self._due.get(run_id, at))
 
     def _step(self, run_id: int) -> None:
+        with logs.about(run=run_id):
+            self._step_of(run_id)
+
+    def _step_of(self, run_id: int) -> None:
         shipment = self._shipments.get(run_id)
         if shipment is None:
             return

@@ -19,6 +19,7 @@ from jobs.models import Run
 from jobs.runlock import lock
 from jobs.states import RunState, Wish
 from jobs.watch import warn
+from portal.logs import know
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +28,11 @@ OVERDUE = timedelta(seconds=1)  # the stop queue's worker usually was faster
 
 def stop(run_id: int) -> None:
     """RUNNING → STOPPING when there is a wish. Anything else is left to who acts on it; repeating does no harm."""
-    run = Run.objects.select_related("job", "node").filter(pk=run_id).first()
+    found = Run.objects.select_related("job", "node", "wish_by").defer("wish_by__password")  # closed to hosts
+    run = found.filter(pk=run_id).first()
     if run is None or run.node.name != settings.NODE_NAME or not run.wish or run.state != RunState.RUNNING:
         return
+    know(job=run.job_id)
     now, signal = timezone.now(), run.job.stop_signal
     if run.advance(
         RunState.RUNNING, RunState.STOPPING, actor=run.wish_by, event="SIGNALLED",

@@ -7,6 +7,7 @@ from django.conf import settings
 from jobs import dispatch, queues
 from jobs import launch as launching
 from jobs import stop as stopping
+from portal.logs import about
 
 
 def schedule() -> None:
@@ -20,9 +21,16 @@ def schedule() -> None:
 
 def launch(run_id: int) -> None:
     """PLACED → STARTING → RUNNING, or ENDED with the reason why not."""
-    launching.launch(run_id)
+    with about(run=run_id):
+        launching.launch(run_id)
+
+
+def mail_end(job_id: int) -> None:
+    """Tell the owner of an ended job how it ended."""
+    mail.job_ended(job_id)
 
 
 def stop(run_id: int) -> None:
     """RUNNING → STOPPING when somebody wishes the run to end."""
-    stopping.stop(run_id)
+    with about(run=run_id):
+        stopping.stop(run_id)

@@ -15,6 +15,8 @@ from typing import Any
 
 from environs import Env, EnvError
 
+from portal import logs
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env()
 env.read_env(os.environ.get("DOCKYARD_ENV_FILE", str(BASE_DIR / ".env")), recurse=False)
@@ -213,6 +215,8 @@ INSTALLED_APPS = [
     "django.contrib.admin",
     "django.contrib.auth",
     METRICS_TOKEN: str = env.str("METRICS_TOKEN", "")  # opens /metrics to a program; empty: no token does
+    LOG_FORMAT = _choice("LOG_FORMAT", "text", ("text", "json"))
+    LOG_REQUESTS: bool = env.bool("LOG_REQUESTS", True)  # a line for each, with its id
     METRICS_ALLOW: list[str] = _networks("METRICS_ALLOW")
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -240,6 +244,8 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "portal.middleware.Sessions",
     "django.middleware.locale.LocaleMiddleware",
+    "portal.telemetry.RequestTimes",
+    "portal.requestlog.RequestIds",
     "portal.apierrors.JsonErrors",
     "django.middleware.common.CommonMiddleware",
     "portal.telemetry.RequestTimes",
@@ -378,11 +384,4 @@ SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]  # asked past
 vars().update({name: value for name, value in _read["EMAIL"].items() if name.startswith("EMAIL_")})
 CRISPY_ALLOWED_TEMPLATE_PACKS = CRISPY_TEMPLATE_PACK = "bootstrap5"
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    "root": {"handlers": ["console"], "level": LOG_LEVEL},
-    "loggers": {"rq.worker": {"level": "WARNING"}, "docker": {"level": "WARNING"}, "urllib3": {"level": "WARNING"}},
-}
+LOGGING = logs.config(LOG_FORMAT, LOG_LEVEL)

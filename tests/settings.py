@@ -26,6 +26,7 @@ os.environ.update(
     DOCKER_HOST=f"unix://{_root}/no-engine.sock",  # the `engine` fixture sets the real one
     REDIS_URL=f"redis://:test-password@127.0.0.1:{free_port()}/0",  # where the `redis_server` fixture starts it
     DEBUG="0",
+    LOG_REQUESTS="0",
     ORDER_REREAD="0.000001",
     TERMS_REREAD="0.000001",
     PAST_REREAD="0.000001",  # a test's own rows count at once

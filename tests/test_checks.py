@@ -154,6 +154,6 @@ def test_every_setting_stands_in_the_example_file() -> None:
     """What one may set, one finds in one place."""
     root = Path(__file__).resolve().parents[1]
     source = (root / "portal" / "settings.py").read_text()
-    read = re.findall(r'(?:env(?:\.\w+)?|_seconds|_count)\(\s*"([A-Z_]+)"', source)
+    read = re.findall(r'(?:env(?:\.\w+)?|_seconds|_count|_choice|_networks)\(\s*"([A-Z_]+)"', source)
     shown = set(re.findall(r"^#([A-Z_]+)=", (root / ".env.example").read_text(), re.MULTILINE))
     assert set(read) - shown == set()

@@ -118,7 +118,7 @@ class Product:
             "DATA_DIR": str(self.data), "INSTALLATION": self.installation, "NODE_NAME": NODE, "NODE_NAMES": NODE,
             "REDIS_URL": redis_url, "DOCKER_HOST": self.docker_host,
             "DATABASE_URL": f"sqlite:///{self.data}/dockyard.sqlite3", "PUBLIC_URL": self.url,
-            "MOUNT_ROOTS": str(mounts), "GPU_DRIVER": "nvml" if engine.has_gpus() else "simulated",
+            "MOUNT_ROOTS": str(mounts), "GPU_DRIVER": "nvml" if engine.has_gpus() else "simulated", "LOG_REQUESTS": "0",
         }  # fmt: skip
         ours = {"DOCKYARD_ENV_FILE": os.devnull, "PYTHONUNBUFFERED": "1", "DJANGO_SETTINGS_MODULE": "portal.settings"}
         kept = {name: value for name, value in os.environ.items() if name not in ("SECRET_KEY", "STORAGES", "DEBUG")}
