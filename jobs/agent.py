@@ -93,18 +93,19 @@ class Agent:
         self._step("time limits", settings.DEADLINE_PERIOD, lambda: enforce_time_limits(now, self._stop_run))
         self._step("grace", settings.DEADLINE_PERIOD, lambda: end_grace(now, self._stop_again, self._kill_run))
         self._step("pulls", settings.DEADLINE_PERIOD, lambda: self.pulls.look(now))
+        self._step("report", settings.NODE_HEARTBEAT, self._report)
         self._step("GPU watch", WATCH_PERIOD, lambda: watch_gpus(settings.NODE_NAME))
         self._step("idle watch", IDLE_PERIOD, lambda: watch_idle(settings.NODE_NAME, now))
         self._step("log watch", WATCH_PERIOD, lambda: watch_logs(self.follower.problems()))
 
-    def _step(self, name: str, period: float, function: Callable[[], None]) -> None:
-        now = time.monotonic()
-        if now < self._due.get(name, 0):
     def _report(self) -> None:
         count, seconds = self.follower.behind()
         with suppress(redis.RedisError):  # the next report tells it
             nodereports.tell(settings.NODE_NAME, log_behind_bytes=count, log_behind_seconds=round(seconds, 1))
 
+    def _step(self, name: str, period: float, function: Callable[[], None]) -> None:
+        now = time.monotonic()
+        if now < self._due.get(name, 0):
             return
         self._due[name] = now + period
         guarded(name, function)

@@ -89,13 +89,6 @@ def stop_queue(node: str) -> str:
     return f"node.{node}.stop"
 
 
-def wake_scheduler(*, urgent: bool = True) -> None:
-    """Ask for a scheduling pass soon; several wishes before it begins make one pass.
-
-    One that is not `urgent` may wait a moment for others like it while there was no room for those before.
-    """
-    if urgent:
-        try:
 def lengths(names: Sequence[str]) -> dict[str, int]:
     """How many tasks wait in each of these queues. Raises RedisError."""
     with live.briefly() as client, client.pipeline(transaction=False) as pipe:
@@ -104,6 +97,13 @@ def lengths(names: Sequence[str]) -> dict[str, int]:
         return dict(zip(names, pipe.execute(), strict=True))
 
 
+def wake_scheduler(*, urgent: bool = True) -> None:
+    """Ask for a scheduling pass soon; several wishes before it begins make one pass.
+
+    One that is not `urgent` may wait a moment for others like it while there was no room for those before.
+    """
+    if urgent:
+        try:
             with live.briefly() as client:
                 client.set(_urgent_key(), 1, ex=10)
         except redis.RedisError as error:

@@ -171,19 +171,19 @@ try:
     SAMPLE_PERIOD = _seconds("SAMPLE_PERIOD", 1)
     SAMPLE_FRESH = _seconds("SAMPLE_FRESH", 20)  # an older reading makes a GPU unknown, which is busy
     FOREIGN_GRACE = _seconds("FOREIGN_GRACE", 10)  # an ended run's processes are not outsiders yet
+    IDLE_AFTER = _seconds("IDLE_AFTER", 900)  # a run whose GPUs do nothing for so long is said to be idle
+    IDLE_STOP_AFTER = _count("IDLE_STOP_AFTER", 0)  # seconds after that was said it is stopped; 0: never
     REDIS_PATIENCE = _seconds("REDIS_PATIENCE", 1)  # how long a page waits for Redis
     REDIS_REST = _seconds("REDIS_REST", 4)  # after Redis failed a page, how long this process's others do without
     NEWS_PING = _seconds("NEWS_PING", 2)  # how often a web process asks whether its news still come
     NEWS_SILENCE = _seconds("NEWS_SILENCE", 6)  # after so long without an answer, browsers are told that they don't
+    METRICS_REREAD = _seconds("METRICS_REREAD", 5)  # how old the figures for Prometheus may be
     SOCKET_RECHECK = _seconds("SOCKET_RECHECK", 15)
     SOCKET_PING = _seconds("SOCKET_PING", 20)
-    IDLE_AFTER = _seconds("IDLE_AFTER", 900)  # a run whose GPUs do nothing for so long is said to be idle
-    IDLE_STOP_AFTER = _count("IDLE_STOP_AFTER", 0)  # seconds after that was said it is stopped; 0: never
 
     # --- jobs ---
     JOB_NETWORK = _choice("JOB_NETWORK", "isolated", ("isolated", "none"))
     MAX_REQUEUES: int = env.int("MAX_REQUEUES", 3)
-    METRICS_REREAD = _seconds("METRICS_REREAD", 5)  # how old the figures for Prometheus may be
     DEFAULT_LIMIT_SECONDS: int = env.int("DEFAULT_LIMIT_SECONDS", 24 * 3600)
     PIDS_LIMIT: int = env.int("PIDS_LIMIT", 4096)
     START_WORKERS: int = env.int("START_WORKERS", 4)
@@ -207,17 +207,17 @@ try:
     HTTPS: bool = env.bool("HTTPS", False)  # a TLS front is before us
     TIME_ZONE: str = env.str("TIME_ZONE", "UTC")
     DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", "dockyard@localhost")
+    METRICS_TOKEN: str = env.str("METRICS_TOKEN", "")  # opens /metrics to a program; empty: no token does
+    METRICS_ALLOW: list[str] = _networks("METRICS_ALLOW")
     LOG_LEVEL = _choice("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
+    LOG_FORMAT = _choice("LOG_FORMAT", "text", ("text", "json"))
+    LOG_REQUESTS: bool = env.bool("LOG_REQUESTS", True)  # a line for each, with its id
 except (EnvError, ValueError, OSError, json.JSONDecodeError) as error:
     _stop(" ".join(str(error).split()) + ". Correct it in the environment or in .env.")
 
 INSTALLED_APPS = [
     "django.contrib.admin",
     "django.contrib.auth",
-    METRICS_TOKEN: str = env.str("METRICS_TOKEN", "")  # opens /metrics to a program; empty: no token does
-    LOG_FORMAT = _choice("LOG_FORMAT", "text", ("text", "json"))
-    LOG_REQUESTS: bool = env.bool("LOG_REQUESTS", True)  # a line for each, with its id
-    METRICS_ALLOW: list[str] = _networks("METRICS_ALLOW")
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
@@ -239,16 +239,15 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "portal.telemetry.RequestTimes",
+    "portal.requestlog.RequestIds",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "portal.middleware.Sessions",
     "django.middleware.locale.LocaleMiddleware",
-    "portal.telemetry.RequestTimes",
-    "portal.requestlog.RequestIds",
     "portal.apierrors.JsonErrors",
     "django.middleware.common.CommonMiddleware",
-    "portal.telemetry.RequestTimes",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "allauth.account.middleware.AccountMiddleware",
@@ -362,6 +361,7 @@ USE_TZ = True
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_SSL_REDIRECT = HTTPS
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]  # asked past the front, where there is no TLS
 SECURE_HSTS_SECONDS = 31536000 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
@@ -369,7 +369,6 @@ SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]  # asked past the front, where there is no TLS
         "default-src": ["'self'"],
         "img-src": ["'self'", "data:"],  # Bootstrap's own icons
         "style-src": ["'self'", "'unsafe-inline'"],  # lengths of bars are style attributes
