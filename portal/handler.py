@@ -1,0 +1,53 @@
+"""How the web process runs Django's requests: each from end to end in one thread, and one after another in the same.
+
+Django's own handler changes threads at every step between middleware that can be asynchronous and such that cannot,
+and it gives each request a thread of its own, which has to open a connection to the database of its own.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.core.handlers.asgi import ASGIHandler
+from django.db import connections
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+MOST_IDLE = 8  # threads that wait for a request, each with its connection to the database
+
+
+class Handler(ASGIHandler):
+    """An ASGI application. `django.setup()` must have been called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._idle: list[ThreadPoolExecutor] = []
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        super().load_middleware(is_async=False)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        executor = self._idle.pop() if self._idle else ThreadPoolExecutor(1, thread_name_prefix="request")
+        try:
+            async with ThreadSensitiveContext(executor=executor):
+                await super().__call__(scope, receive, send)
+        finally:
+            await self._take_back(executor)
+
+    async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
+        found: HttpResponseBase = await sync_to_async(self.get_response, thread_sensitive=True)(request)
+        return found
+
+    async def _take_back(self, executor: ThreadPoolExecutor) -> None:
+        """Once the thread is free: a browser that left does not stop what was begun for it."""
+        await asyncio.wrap_future(executor.submit(_nothing))
+        if len(self._idle) < MOST_IDLE:
+            self._idle.append(executor)
+        else:
+            executor.submit(connections.close_all)
+            executor.shutdown(wait=False)
+
+
+def _nothing() -> None:
+    pass
