@@ -18,7 +18,7 @@ from django.utils import timezone
 from gpus import simulated
 from gpus.models import GPU, Node
 from gpus.record import Recorder
-from jobs import dispatch, hostdays
+from jobs import dispatch, gputime, hostdays
 from jobs.models import Allocation, AllocationSlot, Job, JobEvent, Membership, Run, Team, UsageDay
 from portal.models import User
 
@@ -32,6 +32,7 @@ WORDS = (
     "nerf", "sam", "detr", "bart", "roberta", "wav2vec", "dreamer",
 )  # fmt: skip
 PHASES = ("train", "eval", "sweep", "finetune", "debug")
+LOST_GPU = {"code": "GPU_LOST", "uuid": "GPU-6b1fc2f6-0000-0000-0000-000000000000"}
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,17 @@ def fill(size: Size) -> None:
     add_running(size)
     add_waiting(size)
     add_usage()
-    while hostdays.roll_up(timezone.now()):
-        pass
+    make_ready()
     _analyse()
     dispatch.run_pass()  # the scheduler's own reasons and estimates
+
+
+def make_ready() -> None:
+    """What else there is while the product runs: hosts that are heard of, and what its timer has rolled up."""
+    alive()
+    gputime.roll_up(timezone.now())
+    while hostdays.roll_up(timezone.now()):
+        pass
 
 
 def is_filled(size: Size) -> bool:
@@ -148,7 +156,7 @@ def _add_events(size: Size, submitted: str, ended: str) -> None:
         last = step == each - 1
         kind = "SUBMITTED" if step == 0 else "ENDED" if last else "MOVED" if step < len(states) else "WARNED"
         at = ended if last else f"{submitted} - {10 * step}"
-        params = '{"reason": "COMPLETED"}' if last else '{"code": "GPU_LOST"}' if kind == "WARNED" else "{}"
+        params = json.dumps({"reason": "COMPLETED"} if last else LOST_GPU if kind == "WARNED" else {})
         _insert(
             JobEvent, (1, size.ended), id=f"(n - 1) * {each} + {step + 1}", job_id="n", at=_ago(at), kind=f"'{kind}'",
             run_id="NULL" if step == 0 else "n", params=f"'{params}'", old_state=_text(states[step - 1 : step]),

@@ -14,12 +14,14 @@ django.setup()
 import contextlib
 import json
 import logging
+import subprocess
 import sys
-import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
+from statistics import median
 from typing import Any
 
 import httpx
@@ -31,11 +33,8 @@ from django.test.utils import CaptureQueriesContext, override_settings
 
 from bench import _pages_data as data
 from bench._report import say
-from gpus.models import Node
-from gpus.record import Recorder
-from jobs import claims
 from jobs.access import visible_jobs
-from jobs.models import Job, JobEvent
+from jobs.models import JobEvent
 from portal.models import User
 from tests.rigs.redis import running_redis
 from tests.rigs.stack import Stack
@@ -43,7 +42,7 @@ from tests.rigs.stack import Stack
 # Static files are collected uncompressed: nobody fetches them here.
 STATIC = {"staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.ManifestStaticFilesStorage"}}
 # What the tests shorten, as the product has it.
-AS_SHIPPED = {"ORDER_REREAD": "1", "PAST_REREAD": "30", "REDIS_REST": "4"}
+AS_SHIPPED = {"ORDER_REREAD": "1", "TERMS_REREAD": "1", "PAST_REREAD": "30", "REDIS_REST": "4"}
 WARM = 10  # requests a page that are not counted
 PROBES = ("resnet", "sweep-unet-lr7", "99173", "user-17", "bert/eval", "zqxj", "lr3e-4-9", "llama")
 Pages = dict[str, list[str]]
@@ -77,6 +76,13 @@ def pages_of(user: User) -> Pages:
             "/history/?whose=all&reason=TIME_LIMIT", f"/history/?whose=all&since={since}&until={until}",
         ],
         "fair share": ["/fairshare/"],
+        "API list": [
+            "/api/jobs", "/api/jobs?mine=true", "/api/jobs?state=FAILED", "/api/jobs?state=ENDED",
+            "/api/jobs?team=team-3", "/api/jobs?search=resnet", "/api/jobs?search=zqxj", "/api/jobs?limit=200",
+            *(f"/api/jobs?before={newest * part // 10}" for part in range(1, 10)),
+        ],
+        **({"estimates": ["/estimates/"]} if user.is_staff else {}),
+        "timeline page": ["/timeline/"],
         "timeline": ["/timeline/data.json", *(
             f"/timeline/data.json?from={year + at * 86400:.0f}&to={year + (at + days) * 86400:.0f}"
             for at, days in ((100, 1), (335, 31), (3, 365))
@@ -85,28 +91,14 @@ def pages_of(user: User) -> Pages:
 
 
 @contextlib.contextmanager
-def hosts_alive() -> Iterator[None]:
-    """All hosts read their GPUs once a second and are heard of, and something happens to a job each second."""
-    ended = threading.Event()
-
-    def live() -> None:
-        recorders = {name: Recorder(name) for name in data.host_names()}
-        held = {name: claims.of_node(name) for name in recorders}
-        job = Job.objects.latest("pk").pk
-        while not ended.wait(1):
-            for name, recorder in recorders.items():
-                recorder.record(data.reading(name, held[name]))
-            Node.objects.update(last_seen=django.utils.timezone.now())
-            JobEvent.objects.create(job_id=job, kind="WARNED", params={"code": "GPU_LOST"})
-        connection.close()
-
-    thread = threading.Thread(target=live)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+def hosts_alive(stack: Stack) -> Iterator[None]:
+    """The hosts send their readings, as other machines do, for as long as the block runs."""
+    command = [sys.executable, "-m", "bench._pages_hosts"]
+    with subprocess.Popen(command, env=stack.env, stdin=subprocess.PIPE) as hosts:
+        try:
+            yield
+        finally:
+            hosts.communicate()
 
 
 def measure(url: str, user: User, requests: int) -> dict[str, dict[str, Any]]:
@@ -117,14 +109,16 @@ def measure(url: str, user: User, requests: int) -> dict[str, dict[str, Any]]:
     found = {}
     with httpx.Client(base_url=url, cookies={settings.SESSION_COOKIE_NAME: cookie}, timeout=60) as http:
         for page, addresses in pages_of(user).items():
-            took = _times(http, addresses, requests)
+            asked = _times(http, addresses, requests)
+            took = [ms for _address, ms in asked]
             queries, slowest = _queries(client, addresses)
             found[page] = {"p50_ms": _percent(took, 50), "p95_ms": _percent(took, 95), "queries": queries}
-            say(f"  {user.username:7} {page:14} {found[page]}  {slowest}")
+            say(f"  {user.username:7} {page:14} {found[page]}  {_worst(asked)}  {slowest}")
     return found
 
 
-def _times(http: httpx.Client, addresses: list[str], requests: int) -> list[float]:
+def _times(http: httpx.Client, addresses: list[str], requests: int) -> list[tuple[str, float]]:
+    """Each request's address and milliseconds, once the first ones have been."""
     found = []
     for number, address in enumerate(islice(cycle(addresses), WARM + requests)):
         begun = time.perf_counter()
@@ -133,8 +127,17 @@ def _times(http: httpx.Client, addresses: list[str], requests: int) -> list[floa
         if answer.status_code != 200:
             raise RuntimeError(f"{address}: {answer.status_code}")
         if number >= WARM:
-            found.append(took)
+            found.append((address, took))
     return found
+
+
+def _worst(asked: list[tuple[str, float]]) -> str:
+    """The slowest of several addresses, for who mends it."""
+    by_address: dict[str, list[float]] = defaultdict(list)
+    for address, ms in asked:
+        by_address[address].append(ms)
+    address = max(by_address, key=lambda address: median(by_address[address]))
+    return f"{median(by_address[address]):.0f} ms: {address}" if len(by_address) > 1 else ""
 
 
 def _queries(client: Client, addresses: list[str]) -> tuple[int, str]:
@@ -167,12 +170,12 @@ def main(jobs: int, events: int, requests: int) -> None:
             data.fill(size)
             took = time.monotonic() - begun
             say(f"{connection.vendor}: {jobs} jobs and {JobEvent.objects.count()} events in {took:.0f} s")
-        data.alive()
+        data.make_ready()
         stack = Stack("unix:///nowhere.sock", {"STORAGES": json.dumps(STATIC)}, periods=AS_SHIPPED)
         try:
             stack.prepare()
             stack.start("web")
-            with hosts_alive():
+            with hosts_alive(stack):
                 stack.wait_ready("web")
                 people = [User.objects.get(username=name) for name in ("user-8", "admin")]
                 print(json.dumps({user.username: measure(stack.url, user, requests) for user in people}))
