@@ -12,7 +12,7 @@ from pathlib import Path
 
 import redis
 
-from tests.rigs.processes import Guard, free_port, run_command, tail_of, terminate, wait_until
+from tests.rigs.processes import Guard, free_port, kill_group, run_command, tail_of, terminate, wait_until
 
 
 class RedisServer:
@@ -50,9 +50,16 @@ class RedisServer:
             terminate(self._process)
             self._process = self._guard = None
 
+    def kill(self) -> None:
+        """SIGKILL: it ends in the middle of whatever it does."""
+        if self._process is not None and self._guard is not None:
+            self._guard.release()
+            kill_group(self._process)
+            self._process = self._guard = None
+
     def restart(self) -> None:
-        """Stop and start: everything it held is gone."""
-        self.stop()
+        """Kill and start: everything it held is gone."""
+        self.kill()
         self.start()
 
     @contextlib.contextmanager

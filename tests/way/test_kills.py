@@ -109,7 +109,7 @@ def test_a_flushed_redis_loses_nothing(lab: Lab, redis_server: RedisServer) -> N
 def test_a_redis_that_is_away_delays_and_loses_nothing(lab: Lab, redis_server: RedisServer) -> None:
     """rq/django-rq#562: a submit during an outage is kept and runs later."""
     running = lab.start(COUNT.format(n=60), gpus=1)
-    redis_server.stop()
+    redis_server.kill()
     job = lab.submit("echo later", gpus=1)
     time.sleep(2)
     redis_server.start()
