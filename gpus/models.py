@@ -108,7 +108,7 @@ class JoinToken(models.Model):
 
 
 class HostEvent(models.Model):
-    """What befell a host, in order: it joined, fell silent, was heard again, was closed, lost its engine. Append-only."""
+    """What befell a host: it joined, fell silent, was heard of again, was closed, lost its engine. Append-only."""
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField(_("time"), default=timezone.now)

@@ -1,3 +1,5 @@
+from typing import Any
+
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
@@ -15,3 +17,11 @@ class JobsConfig(AppConfig):
         audit.register()
         register(holders, named_to)
         post_migrate.connect(search.prepare, sender=self)
+        post_migrate.connect(_give_hosts_their_rights, sender=self)
+
+
+def _give_hosts_their_rights(**_signal: Any) -> None:
+    """On tables that a migration has made or changed."""
+    from jobs import dbroles
+
+    dbroles.refresh()

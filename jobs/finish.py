@@ -11,10 +11,10 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from jobs import containers, endings, lastwords, logstore, mail, watch
+from jobs import containers, endings, lastwords, logstore, watch
 from jobs.begin import become_running
 from jobs.models import Run
-from jobs.queues import wake_scheduler
+from jobs.queues import send_mail, wake_scheduler
 from jobs.states import EndReason, JobState, RunState, job_state_after
 from portal.logs import know
 
@@ -38,7 +38,7 @@ def finish(run_id: int, logs: LogKeeper, *, engine_gap: Callable[[], Gap | None]
     `engine_gap` tells when the engine last was away. False when there is no proof, or nothing to do.
     May be repeated.
     """
-    run = Run.objects.select_related("job__owner", "node").filter(pk=run_id).first()
+    run = Run.objects.select_related("job", "node").filter(pk=run_id).first()
     if run is None or run.state in (RunState.ENDED, RunState.PLACED):
         return False
     know(job=run.job_id)
@@ -120,7 +120,7 @@ def _end(run: Run, reason: EndReason, **facts: object) -> bool:
             if run.end(RunState(run.state), reason, state, now=timezone.now(), **facts):
                 transaction.on_commit(wake_scheduler, robust=True)
                 if state not in (JobState.QUEUED, JobState.HELD):
-                    transaction.on_commit(partial(mail.job_ended, run.job_id), robust=True)
+                    transaction.on_commit(partial(send_mail, run.job_id), robust=True)
                 return True
         run.refresh_from_db()
         if run.state == RunState.ENDED:

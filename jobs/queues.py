@@ -20,6 +20,7 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 from rq.utils import import_attribute
 
+from jobs.hostrights import mark, worker_prefix
 from portal import live
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,8 @@ log = logging.getLogger(__name__)
 SCHEDULE = "jobs.tasks.schedule"
 LAUNCH = "jobs.tasks.launch"
 STOP = "jobs.tasks.stop"
-LISTED = frozenset({SCHEDULE, LAUNCH, STOP})
+MAIL = "jobs.tasks.mail_end"
+LISTED = frozenset({SCHEDULE, LAUNCH, STOP, MAIL})
 DAY = 86400
 
 
@@ -59,8 +61,13 @@ class Worker(SimpleWorker):
     def __init__(self, queues: Any, *args: Any, **kwargs: Any) -> None:
         kwargs["serializer"] = JSONSerializer
         kwargs["job_class"] = ListedJob
-        kwargs.setdefault("name", f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
+        kwargs.setdefault("name", _unique())
         super().__init__(queues, *args, **kwargs)
+
+    def _set_ip_address(self, connection: redis.Redis) -> None:
+        """RQ would ask Redis for the list of all clients, which hosts may not have."""
+        connection.client_setname(self.name)
+        self.ip_address = ""
 
     def perform_job(self, job: Job, queue: Queue) -> bool:
         close_old_connections()
@@ -113,12 +120,17 @@ def wake_scheduler(*, urgent: bool = True) -> None:
 
 def send_launch(node: str, run_id: int) -> None:
     """Ask the node to make the run so."""
-    _send(node_queue(node), LAUNCH, [run_id], f"launch-{run_id}")
+    _send(node_queue(node), LAUNCH, [run_id], f"{mark(node)}-launch-{run_id}")
 
 
 def send_stop(node: str, run_id: int) -> None:
     """Ask the node to look at the run's wish."""
-    _send(stop_queue(node), STOP, [run_id], f"stop-{run_id}")
+    _send(stop_queue(node), STOP, [run_id], f"{mark(node)}-stop-{run_id}")
+
+
+def send_mail(job_id: int) -> None:
+    """Ask the scheduler to tell a job's owner by e-mail that it has ended: nodes know no mail server."""
+    _send("scheduler", MAIL, [job_id], f"mail-{job_id}")
 
 
 def pass_is_urgent() -> bool:
@@ -160,6 +172,12 @@ def _urgent_key() -> str:
     return f"dockyard.{settings.INSTALLATION}.pass.urgent"
 
 
-def work(*names: str) -> None:
-    """Be a worker of these queues until told to stop by a signal; reconnects by itself."""
-    Worker([queue(name) for name in names], connection=connection()).work(logging_level="WARNING", with_scheduler=False)
+def work(*names: str, node: str = "") -> None:
+    """Be a worker of these queues until told to stop by a signal; reconnects by itself. `node`: whose they are."""
+    name = {"name": f"{worker_prefix(node)}{_unique()}"} if node else {}
+    worker = Worker([queue(name) for name in names], connection=connection(), **name)
+    worker.work(logging_level="WARNING", with_scheduler=False)
+
+
+def _unique() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

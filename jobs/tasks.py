@@ -4,7 +4,7 @@ import time
 
 from django.conf import settings
 
-from jobs import dispatch, queues
+from jobs import dispatch, mail, queues
 from jobs import launch as launching
 from jobs import stop as stopping
 from portal.logs import about

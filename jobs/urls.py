@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-from jobs import queue_views, timeline_views, views, whatif_views
+from jobs import host_views, queue_views, timeline_views, views, whatif_views
 
 urlpatterns = [
     path("", views.dashboard, name="dashboard"),
@@ -18,4 +18,5 @@ urlpatterns = [
     path("whatif/<int:pk>/", whatif_views.result, name="what_if_result"),
     path("estimates/", whatif_views.estimates_page, name="estimates"),
     path("history/", views.history, name="history"),
+    path("hosts/join/", host_views.join, name="host_join"),
 ]

@@ -128,7 +128,11 @@ try:
     SPOOL_DIR = Path(env.str("SPOOL_DIR", str(DATA_DIR / "spool")))
     WORKSPACE_ROOT = Path(env.str("WORKSPACE_ROOT", str(DATA_DIR / "workspaces")))
     MOUNT_ROOTS: list[str] = env.list("MOUNT_ROOTS", ["/data", "/mnt", "/srv"])
-    PUBLIC_URL: str = env.str("PUBLIC_URL", "http://localhost:8000")  # in e-mails
+    PUBLIC_URL: str = env.str("PUBLIC_URL", "http://localhost:8000")  # in e-mails, and where hosts join
+    # As hosts that join reach them, without a user; empty: as we do.
+    NODE_REDIS_URL: str = env.str("NODE_REDIS_URL", "") or REDIS_URL
+    NODE_DATABASE_URL: str = env.str("NODE_DATABASE_URL", "") or env.str("DATABASE_URL", "")
+    LOGS_ARE_SHARED: bool = "logs" in _read["STORAGES"]  # by an admin's word: all hosts reach them
 
     # --- GPUs ---
     GPU_DRIVER = _choice("GPU_DRIVER", "nvml", ("nvml", "simulated"))
@@ -180,6 +184,7 @@ try:
     METRICS_REREAD = _seconds("METRICS_REREAD", 5)  # how old the figures for Prometheus may be
     SOCKET_RECHECK = _seconds("SOCKET_RECHECK", 15)
     SOCKET_PING = _seconds("SOCKET_PING", 20)
+    JOIN_TOKEN_LIFE = _seconds("JOIN_TOKEN_LIFE", 3600)
 
     # --- jobs ---
     JOB_NETWORK = _choice("JOB_NETWORK", "isolated", ("isolated", "none"))

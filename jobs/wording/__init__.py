@@ -9,6 +9,7 @@ from jobs.wording.ends import Suggestion, end_label, end_sentence, run_label
 from jobs.wording.events import event_sentence, progress, warning
 from jobs.wording.expected import ahead, expected_start, trust
 from jobs.wording.extension import extension
+from jobs.wording.hosts import host_event, host_refusal
 from jobs.wording.loans import loan
 from jobs.wording.output import output_progress
 from jobs.wording.quantities import clock_time, cpus, duration, gpu_hours, gpu_share, gpus, memory, place
@@ -32,6 +33,8 @@ __all__ = [
     "gpu_share",
     "gpus",
     "headline",
+    "host_event",
+    "host_refusal",
     "loan",
     "memory",
     "output_progress",

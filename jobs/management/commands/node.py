@@ -1,5 +1,7 @@
 """`manage.py node`: one command per GPU host. A supervisor of RQ workers and the agent, each a process of its own.
 
+With `--join` the host is first given its settings by the portal (`jobs/joinclient.py`), and goes on with these.
+
 A child that dies is started again; when the supervisor dies, even by SIGKILL, the kernel ends the children.
 Job containers are touched by neither.
 """
@@ -10,11 +12,12 @@ import os
 import signal
 import sys
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 log = logging.getLogger(__name__)
@@ -25,9 +28,33 @@ RESTART_PAUSE = 1.0
 class Command(BaseCommand):
     help = "Run this host's node: RQ workers that start and stop containers, and the agent that follows them."
 
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--join", nargs=2, metavar=("URL", "TOKEN"), help="join the portal at this address first")
+        parser.add_argument("--name", default="", help="what the host is to be called there; its short host name")
+        parser.add_argument("--ca", default="", metavar="FILE", help="the authority that has signed for the portal")
+        parser.add_argument("--no-start", action="store_true", help="with --join: write the settings, and end")
+
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["join"]:
+            self._join(options)
+            return
         self.check(tags=["database"], databases=["default"])  # SQLite, say, with nodes of two hosts
         Supervisor(_roles()).run()
+
+    def _join(self, options: dict[str, Any]) -> None:
+        """Join, and begin anew with the settings that the portal gave."""
+        from jobs import joinclient
+
+        portal, token = options["join"]
+        try:
+            secret = sys.stdin.readline().strip() if token == "-" else token
+            name = joinclient.join(portal, secret, name=options["name"] or settings.NODE_NAME, authority=options["ca"])
+        except joinclient.CannotJoin as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"Joined as {name}; the settings are in {joinclient.env_file()}.")
+        self.stdout.flush()
+        if not options["no_start"]:
+            os.execv(sys.executable, [sys.executable, sys.argv[0], "node"])  # noqa: S606
 
 
 def _roles() -> dict[str, Callable[[], None]]:
@@ -43,8 +70,10 @@ def _roles() -> dict[str, Callable[[], None]]:
         agent.run()
 
     roles: dict[str, Callable[[], None]] = {"agent": act_as_agent}
-    roles |= {f"start-{n}": lambda: queues.work(queues.node_queue(name)) for n in range(settings.START_WORKERS)}
-    roles["stop"] = lambda: queues.work(queues.stop_queue(name))
+    roles |= {
+        f"start-{n}": lambda: queues.work(queues.node_queue(name), node=name) for n in range(settings.START_WORKERS)
+    }
+    roles["stop"] = lambda: queues.work(queues.stop_queue(name), node=name)
     return roles
 
 

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
-from jobs import dispatch, gputime, hostdays, queues, whatif
+from jobs import dispatch, gputime, hostdays, hostevents, joining, queues, whatif
 from jobs.retention import Retention
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ def _passes() -> None:
             dispatch.take_back_unbegun(timezone.now())
             gputime.roll_up(timezone.now())
             hostdays.roll_up(timezone.now())
+            hostevents.watch(timezone.now())
+            joining.restore_users()
             if asked is None or asked.poll() is not None:
                 asked = whatif.start_next(timezone.now())
             kept.prune(timezone.now())

@@ -1,0 +1,179 @@
+"""How a host joins and leaves: a token for its own Redis user and PostgreSQL role, and nobody else's passwords."""
+
+import hashlib
+import logging
+import os
+import re
+import secrets
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from django.utils import timezone
+
+from gpus.models import HostAccess, JoinToken, Node
+from jobs import dbroles, hostevents, hostrights, redisusers, secretbox
+from jobs.models import Run
+from jobs.states import LIVE_RUNS
+
+log = logging.getLogger(__name__)
+
+PREFIX = "dkj_"
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# Rules of the whole installation that a node keeps too, where the portal's own environment has them.
+_SHARED = (
+    "STORAGES", "TIME_ZONE", "MAX_REQUEUES", "PIDS_LIMIT", "JOB_NETWORK", "LOG_LIMIT_BYTES", "LOG_PACK_AFTER",
+    "LOG_SEGMENT_BYTES", "LOG_SEGMENT_PERIOD", "NODE_HEARTBEAT", "NODE_SILENT_AFTER", "SAMPLE_FRESH", "START_TIMEOUT",
+    "PULL_TIMEOUT", "GPU_SYSTEM_PROCESSES", "GPU_MEMORY_FLOOR_MIB",
+)  # fmt: skip
+
+
+class Refused(Exception):
+    """A host may not join or leave. `code` is one of TOKEN, NAME, NAME_TAKEN, SQLITE, ADDRESS, STORAGE, ROLE, RUNS."""
+
+    def __init__(self, code: str, **params: Any) -> None:
+        super().__init__(code)
+        self.code = code
+        self.params = params
+
+
+def make_token(by: Any = None, *, name: str = "") -> tuple[JoinToken, str]:
+    """A token for one host, and its secret, which is not stored. With a name it is for the host of that name alone.
+
+    Raises Refused: NAME, or what would refuse every host.
+    """
+    if name and not NAME.fullmatch(name):
+        raise Refused("NAME", name=name)
+    _check_installation()
+    secret, now = PREFIX + secrets.token_urlsafe(32), timezone.now()
+    token = JoinToken.objects.create(
+        digest=_digest(secret), hint=secret[:8], name=name, made_by=by, created_at=now,
+        expires_at=now + timedelta(seconds=settings.JOIN_TOKEN_LIFE),
+    )  # fmt: skip
+    return token, secret
+
+
+def join(secret: str, *, name: str, address: str | None) -> dict[str, str]:
+    """Let a host in: the settings that it needs, with passwords that exist nowhere else. Raises Refused.
+
+    The token is used up. A host that has joined before gets new passwords, by a token of its name alone.
+    """
+    _check_installation()
+    _check_reachable(address)
+    passwords = {kind: secrets.token_urlsafe(32) for kind in ("redis", "database")}
+    with transaction.atomic():
+        node, token = _admit(secret, name)
+        role = _role(node.name, passwords["database"])
+        digest = _digest(passwords["redis"])
+        user = hostrights.redis_user(settings.INSTALLATION, node.name)
+        HostAccess.objects.update_or_create(node=node, defaults={
+            "redis_user": user, "redis_digest": digest, "database_role": role, "joined_at": timezone.now(),
+            "joined_from": address,
+        })  # fmt: skip
+        hostevents.note(node, "JOINED", actor=token.made_by, address=address or "")
+    try:
+        redisusers.create(settings.INSTALLATION, node.name, digest)
+    except redisusers.Lost as error:
+        log.warning("the Redis user of %s is made once Redis is back: %s", node.name, error)
+    return _settings(node.name, user, role, passwords)
+
+
+def leave(node: Node, actor: Any) -> None:
+    """Take a host's access away at once; its past stays. Raises Refused(RUNS) while anything runs there."""
+    with transaction.atomic():
+        node = Node.objects.select_for_update().get(pk=node.pk)
+        count = Run.objects.filter(node=node, state__in=LIVE_RUNS).count()
+        if count:
+            raise Refused("RUNS", node=node.name, count=count)
+        access = HostAccess.objects.filter(node=node).first()
+        node.left_at = timezone.now()
+        node.declared_dead_at = None
+        node.save(update_fields=["left_at", "declared_dead_at"])
+        hostevents.note(node, "LEFT", actor=actor)
+        if access is not None:
+            if access.database_role:
+                dbroles.drop(access.database_role)
+            access.delete()
+    if access is not None:
+        try:
+            redisusers.drop(access.redis_user)
+        except redisusers.Lost as error:
+            log.warning("the Redis user of %s is dropped once Redis is back: %s", node.name, error)
+
+
+def restore_users() -> None:
+    """Make the Redis users anew that a restart of Redis has lost, and drop those of hosts that have left."""
+    try:
+        there = redisusers.of_installation(settings.INSTALLATION)
+        known = {access.redis_user: access for access in HostAccess.objects.select_related("node")}
+        for user in known.keys() - there:
+            redisusers.create(settings.INSTALLATION, known[user].node.name, known[user].redis_digest)
+        for user in there - known.keys():
+            redisusers.drop(user)
+    except redisusers.Lost as error:
+        log.warning("the Redis users of hosts can't be looked at: %s", error)
+
+
+def _admit(secret: str, name: str) -> tuple[Node, JoinToken]:
+    """The row of a host that may join with this token."""
+    now, digest = timezone.now(), _digest(secret)
+    used = JoinToken.objects.filter(digest=digest, used_at=None, expires_at__gt=now).update(used_at=now)
+    if not used or not secret.startswith(PREFIX):
+        raise Refused("TOKEN")
+    token = JoinToken.objects.select_related("made_by").get(digest=digest)
+    name = token.name or name
+    if not NAME.fullmatch(name):
+        raise Refused("NAME", name=name)
+    node, is_new = Node.objects.select_for_update().get_or_create(name=name)
+    if not is_new and token.name != name and node.left_at is None:
+        raise Refused("NAME_TAKEN", name=name)
+    if node.left_at is not None:
+        node.left_at = None
+        node.save(update_fields=["left_at"])
+    return node, token
+
+
+def _role(name: str, password: str) -> str:
+    try:
+        return dbroles.create(name, password)
+    except DatabaseError as error:
+        raise Refused("ROLE", why=str(error).splitlines()[0][:200]) from error
+
+
+def _check_installation() -> None:
+    if not dbroles.has_roles():
+        raise Refused("SQLITE")
+    if not settings.LOGS_ARE_SHARED:
+        raise Refused("STORAGE")
+
+
+def _check_reachable(address: str | None) -> None:
+    """A host elsewhere does not reach what our own address names as this machine."""
+    if address in (None, *_LOOPBACK):
+        return
+    for setting in ("NODE_REDIS_URL", "NODE_DATABASE_URL"):
+        if (urlsplit(getattr(settings, setting)).hostname or "localhost") in _LOOPBACK:
+            raise Refused("ADDRESS", setting=setting)
+
+
+def _settings(name: str, user: str, role: str, passwords: dict[str, str]) -> dict[str, str]:
+    shared = {key: os.environ[key] for key in _SHARED if os.environ.get(key)}
+    return shared | {
+        "INSTALLATION": settings.INSTALLATION, "NODE_NAME": name, "PUBLIC_URL": settings.PUBLIC_URL,
+        "REDIS_URL": _with_user(settings.NODE_REDIS_URL, user, passwords["redis"]),
+        "DATABASE_URL": _with_user(settings.NODE_DATABASE_URL, role, passwords["database"]),
+        "SECRETS_KEY": secretbox.opener(),
+    }  # fmt: skip
+
+
+def _with_user(url: str, user: str, password: str) -> str:
+    parts = urlsplit(url)
+    where = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{where}"))
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

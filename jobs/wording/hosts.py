@@ -1,0 +1,76 @@
+"""What befell a host, how it is, and why one may not join or leave."""
+
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from gpus.models import HostEvent
+from jobs.wording.lookup import Params, Table, say
+
+
+def host_event(event: HostEvent) -> str:
+    """One line of a host's journal, with who did it where somebody did."""
+    said = say(EVENTS, event.kind, event.params)
+    if event.actor_id is None or event.actor is None:
+        return said
+    return _("%(what)s, by %(who)s") % {"what": said, "who": event.actor.username}
+
+
+def host_refusal(code: str, params: dict[str, Any]) -> str:
+    """Why a host may not join, leave or be declared dead."""
+    return say(REFUSALS, code, params)
+
+
+def _closed(p: Params) -> str:
+    return _("Closed to new jobs: %(why)s") % p if p.get("why") else _("Closed to new jobs")
+
+
+def _dead(p: Params) -> str:
+    return ngettext(
+        "Declared dead; %(count)d job was given up here", "Declared dead; %(count)d jobs were given up here", p["count"]
+    ) % {"count": p["count"]}
+
+
+def _runs(p: Params) -> str:
+    return ngettext(
+        "%(count)d job holds something on %(node)s: move or end it first, or declare the host dead.",
+        "%(count)d jobs hold something on %(node)s: move or end them first, or declare the host dead.",
+        p["count"],
+    ) % {"count": p["count"], "node": p["node"]}
+
+
+EVENTS: Table = {
+    "JOINED": lambda p: _("Joined from %(address)s") % p if p.get("address") else _("Joined"),
+    "LEFT": lambda p: _("Removed: its access was taken away"),
+    "STARTED": lambda p: _("Its node was started, version %(version)s") % p,
+    "SILENT": lambda p: _("Fell silent"),
+    "HEARD": lambda p: _("Was heard of again"),
+    "CORDONED": _closed,
+    "UNCORDONED": lambda p: _("Opened to new jobs"),
+    "DECLARED_DEAD": _dead,
+    "CAME_BACK": lambda p: _("Came back, and nothing of what was given up runs there any more"),
+    "ENGINE_FAILED": lambda p: _("Its Docker engine: %(message)s") % p,
+    "ENGINE_WORKS": lambda p: _("Its Docker engine works again"),
+    "GPUS_FAILED": lambda p: _("Its GPUs: %(message)s") % p,
+    "GPUS_WORK": lambda p: _("Its GPUs work again"),
+}
+
+REFUSALS: Table = {
+    "TOKEN": lambda p: _("This join token is unknown, used or expired. An administrator can make another."),
+    "NAME": lambda p: _("“%(name)s” is no name for a host: small letters, digits, - and _, 40 at most.") % p,
+    "NAME_TAKEN": lambda p: _(
+        "There is a host %(name)s already. Choose another name, or have a token made for %(name)s."
+    ) % p,
+    "SQLITE": lambda p: _("Hosts join an installation on PostgreSQL; this one is on SQLite. Set DATABASE_URL."),
+    "STORAGE": lambda p: _(
+        "Logs lie in a folder of the portal's own host. Set STORAGES with a storage “logs” that all hosts reach."
+    ),
+    "ADDRESS": lambda p: _(
+        "Other hosts can't reach what the portal's address of it names. Set %(setting)s on the portal."
+    ) % p,
+    "ROLE": lambda p: _("PostgreSQL made no role for the host; the portal's own role needs CREATEROLE: %(why)s") % p,
+    "INSECURE": lambda p: _("Hosts join over HTTPS alone: what they are given is secret."),
+    "RUNS": _runs,
+    "ALIVE": lambda p: _("%(node)s is heard of: a host that works can't be declared dead.") % p,
+}  # fmt: skip

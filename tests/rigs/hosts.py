@@ -1,0 +1,190 @@
+"""One installation on several hosts: a portal on PostgreSQL, and hosts that have joined it, each with its own engine.
+
+A host has a folder, an engine and settings of its own, and nothing of the portal's but what joining gave it.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from django.conf import settings
+from django.db import connections
+from django.db.backends.postgresql.base import DatabaseWrapper
+from dotenv import dotenv_values
+
+from tests.rigs.engine import Engine, running_engine
+from tests.rigs.postgres import Postgres, running_postgres
+from tests.rigs.processes import Guard, end, has_ended, kill_group, kill_pump, tail_of, wait_until
+from tests.rigs.redis import RedisServer, running_redis
+from tests.rigs.stack import BASE_DIR, SHORT, Stack
+from tests.rigs.web import NOTHING_COLLECTED
+
+T = TypeVar("T")
+_FROM_PORTAL = ("NODE_HEARTBEAT", "NODE_SILENT_AFTER", "LOG_SEGMENT_PERIOD")  # what joining hands on
+
+
+class Host:
+    """One `manage.py node` in a folder of its own."""
+
+    def __init__(self, name: str, engine: Engine, root: Path, gpus: int = 2) -> None:
+        self.name, self.engine, self.root = name, engine, root / name
+        self.root.mkdir(parents=True)
+        self.env_file, self.log = self.root / "node.env", self.root / "node.log"
+        periods = {key: value for key, value in SHORT.items() if key not in _FROM_PORTAL}
+        self.env = {
+            **periods, "PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "portal.settings", "PYTHONUNBUFFERED": "1",
+            "DOCKYARD_ENV_FILE": str(self.env_file), "DATA_DIR": str(self.root / "data"), "DOCKER_HOST": engine.url,
+            "GPU_DRIVER": "simulated", "SIMULATED_GPUS": str(gpus),
+        }  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
+
+    def join(self, portal: str, token: str) -> None:
+        """The one command of a new host, which goes on as its node."""
+        self._run("--join", portal, token, "--name", self.name)
+
+    def start(self) -> None:
+        self._run()
+
+    def _run(self, *arguments: str) -> None:
+        self._forget()
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "manage.py", "node", *arguments], cwd=BASE_DIR, env=self.env, stdout=log, stderr=log,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        self._guard = Guard(self._process)
+
+    def manage(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+        """Run a management command as this host, to its end."""
+        return subprocess.run(
+            [sys.executable, "manage.py", *arguments], cwd=BASE_DIR, env=self.env, capture_output=True, text=True,
+            timeout=120, input=stdin,
+        )  # fmt: skip
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The settings that it was given."""
+        return {key: value or "" for key, value in dotenv_values(self.env_file).items()}
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and not has_ended(self._process)
+
+    def kill(self) -> None:
+        """As when it loses power, but for its engine and what runs there."""
+        if self._process is not None:
+            kill_group(self._process)
+            kill_pump(self.root / "data" / "spool")
+            self._forget()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            end(self._process)
+        self.kill()
+
+    def _forget(self) -> None:
+        if self._guard is not None:
+            self._guard.release()
+            self._guard = None
+
+    def containers(self) -> list[str]:
+        """Names of its containers that run."""
+        with self.engine.client() as client:
+            return [found.name for found in client.containers.list(ignore_removed=True) if found.name]
+
+    def log_tail(self) -> str:
+        return tail_of(self.log)
+
+
+class Portal(Stack):
+    """Web and scheduler on PostgreSQL. `orm` works on that database, whatever the tests around it use."""
+
+    def __init__(self, root: Path, postgres: Postgres, redis: RedisServer) -> None:
+        logs = {"logs": {"BACKEND": "django.core.files.storage.FileSystemStorage",
+                         "OPTIONS": {"location": str(settings.DATA_DIR / "logs")}}}  # fmt: skip
+        super().__init__("unix:///nowhere.sock", {
+            "DATA_DIR": str(root / "portal"), "DATABASE_URL": postgres.url, "REDIS_URL": redis.url,
+            "INSTALLATION": f"{settings.INSTALLATION}-hosts", "JOB_NETWORK": "none",
+            "STORAGES": json.dumps(json.loads(NOTHING_COLLECTED) | logs),
+        })  # fmt: skip
+        self.postgres, self.redis = postgres, redis
+        self.orm(self._use_its_database)
+
+    def _use_its_database(self) -> None:
+        """In the thread of `orm` alone: connections are a thread's own."""
+        options = {**connections["default"].settings_dict, "ENGINE": "django.db.backends.postgresql", "OPTIONS": {},
+                   "NAME": "dockyard", "USER": "dockyard", "HOST": "127.0.0.1", "PORT": str(self.postgres.port),
+                   "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}  # fmt: skip
+        connections["default"] = DatabaseWrapper(options, "default")
+
+    def prepare(self) -> None:
+        """The database and its cache table: pages of these tests need no style."""
+        self.manage("migrate", "--verbosity", "0")
+        self.manage("createcachetable")
+
+
+class Hosts:
+    """The portal and the hosts that have joined, by name."""
+
+    def __init__(self, portal: Portal, root: Path) -> None:
+        self.portal, self.root = portal, root
+        self.hosts: dict[str, Host] = {}
+
+    def add(self, name: str, engine: Engine) -> Host:
+        """A machine that has not joined yet."""
+        self.hosts[name] = Host(name, engine, self.root)
+        return self.hosts[name]
+
+    def token(self, name: str = "") -> str:
+        return self.portal.manage("join_token", "--quiet", *([name] if name else [])).strip()
+
+    def wait_ready(self, host: Host) -> None:
+        """Until the portal has heard from it and knows its GPUs."""
+
+        def ready() -> bool:
+            assert host.is_running, host.log_tail()
+            return self.call(lambda: _is_ready(host.name))
+
+        wait_until(ready, f"{host.name} ready", seconds=90)
+
+    def call(self, function: Callable[[], T]) -> T:
+        return self.portal.orm(function)
+
+
+def _is_ready(name: str) -> bool:
+    from gpus.models import GPU, Node
+
+    node = Node.objects.filter(name=name).first()
+    return node is not None and node.is_alive() and bool(node.engine_id) and node.gpus.filter(
+        health=GPU.Health.OK).exists()  # fmt: skip
+
+
+@contextlib.contextmanager
+def running_hosts(root: Path, engine: Engine) -> Iterator[Hosts]:
+    """A portal with the host alpha on this engine, and the host beta on one of its own, both joined and ready."""
+    with (
+        running_engine() as other,
+        running_redis() as redis,
+        running_postgres() as postgres,
+        contextlib.ExitStack() as ends,
+    ):
+        portal = Portal(root, postgres, redis)
+        ends.callback(portal.close)
+        portal.prepare()
+        for role in ("web", "scheduler"):
+            portal.start(role)
+        portal.wait_ready("web")
+        hosts = Hosts(portal, root)
+        for name, its in (("alpha", engine), ("beta", other)):
+            host = hosts.add(name, its)
+            ends.callback(host.stop)
+            host.join(portal.url, hosts.token())
+        for host in hosts.hosts.values():
+            hosts.wait_ready(host)
+        yield hosts

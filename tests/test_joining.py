@@ -1,0 +1,64 @@
+"""Joining as a host: what is refused before anything is sent, the file that settings are written to, the key."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.fernet import InvalidToken
+from django.test import Client, override_settings
+
+from jobs import dbroles, hostrights, joinclient, joining, secretbox
+
+
+def test_nothing_is_sent_in_the_clear() -> None:
+    with pytest.raises(joinclient.CannotJoin, match="must begin with https://"):
+        joinclient.join("http://portal.example.org", "dkj_x", name="beta")
+
+
+def test_the_file_of_settings_is_closed_and_keeps_what_was_there(tmp_path: Path) -> None:
+    from dotenv import dotenv_values
+
+    file = tmp_path / "node.env"
+    file.write_text("# mine\nDOCKER_HOST=unix:///run/docker.sock\nREDIS_URL=redis://old\n")
+    given = {"REDIS_URL": "redis://a%3Ab:c@d:1/0", "STORAGES": '{"logs": {"OPTIONS": {"a": "it\'s \\\\ $HOME"}}}'}
+    joinclient.write(file, given)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert dict(dotenv_values(file, interpolate=False)) == {"DOCKER_HOST": "unix:///run/docker.sock", **given}
+    assert "# mine" in file.read_text()
+
+
+def test_a_host_opens_secrets_and_does_not_learn_the_portals_key(settings: Any) -> None:
+    """The portal's key also signs sessions unless it has two."""
+    sealed, key = secretbox.seal("for the job"), secretbox.opener()
+    assert settings.SECRETS_KEY not in key
+    settings.SECRETS_KEY = key
+    assert secretbox.open_(sealed) == "for the job"
+    settings.SECRETS_KEY = "another"
+    with pytest.raises((secretbox.Unreadable, InvalidToken)):
+        secretbox.open_(sealed)
+
+
+@pytest.mark.django_db
+@pytest.mark.any_database
+def test_an_installation_that_no_other_host_can_join_says_why(client: Client) -> None:
+    with pytest.raises(joining.Refused) as refused:
+        joining.make_token()
+    assert refused.value.code == ("STORAGE" if dbroles.has_roles() else "SQLITE")
+    far = client.post("/hosts/join/", {}, content_type="application/json", REMOTE_ADDR="192.0.2.7")
+    assert (far.status_code, far.json()["errors"][0]["code"]) == (403, "INSECURE")
+
+
+def test_rights_of_names_that_begin_alike_do_not_meet() -> None:
+    for rule in hostrights.redis_rules("main", "gpu"):
+        assert not rule.startswith("~") or "gpu-2" not in rule
+    assert hostrights.mark("gpu") != hostrights.mark("gpu-2")
+    assert f"~rq:worker:{hostrights.worker_prefix('gpu')}*" in hostrights.redis_rules("main", "gpu")
+    assert not hostrights.worker_prefix("gpu-2").startswith(hostrights.worker_prefix("gpu"))
+
+
+@override_settings(NODE_REDIS_URL="redis://:x@127.0.0.1:6379/0", LOGS_ARE_SHARED=True)
+def test_a_host_elsewhere_is_given_no_address_of_this_machine() -> None:
+    with pytest.raises(joining.Refused) as refused:
+        joining._check_reachable("192.0.2.7")
+    assert (refused.value.code, refused.value.params) == ("ADDRESS", {"setting": "NODE_REDIS_URL"})

@@ -1,0 +1,136 @@
+"""Two hosts on one portal: they join with rights of their own, are lost, come back, are given up and leave."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+import redis
+
+from gpus.models import Node
+from jobs import hostrights
+from jobs.models import Job, Run
+from tests.rigs.engine import Engine
+from tests.rigs.hosts import Hosts, running_hosts
+from tests.rigs.processes import wait_until
+from tests.way.lab import Lab
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: Any, engine: Engine, redis_server: Any, django_db_blocker: Any) -> Iterator[Hosts]:
+    with django_db_blocker.unblock(), running_hosts(tmp_path_factory.mktemp("hosts"), engine) as running:
+        yield running
+
+
+@pytest.fixture
+def lab(hosts: Hosts, engine: Engine) -> Iterator[Lab]:
+    lab = Lab(hosts.portal, engine)
+    yield lab
+    lab.cancel_all()
+    wait_until(lambda: not any(host.containers() for host in hosts.hosts.values()), "no container is left", seconds=60)
+    wait_until(lambda: lab.held_slots() == 0, "nothing is held", seconds=20)
+
+
+def where(lab: Lab, job: Job) -> str:
+    return str(lab.call(lambda: Run.objects.filter(job=job).latest("number").node.name))
+
+
+def on(name: str) -> dict[str, Any]:
+    return {"node_labels": (f"host={name}",)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _labels(hosts: Hosts) -> None:
+    for name in hosts.hosts:
+        hosts.call(lambda name=name: Node.objects.filter(name=name).update(labels={"host": name}))
+
+
+def test_a_joined_host_runs_a_job_with_no_more_than_its_own_rights(hosts: Hosts, lab: Lab) -> None:
+    jobs = [lab.submit(f"echo on {name}; exit 3", gpus=1, **on(name)) for name in hosts.hosts]
+    for job, name in zip(jobs, hosts.hosts, strict=True):
+        ended = lab.end(job)
+        assert (ended.state, ended.exit_code) == ("FAILED", 3), lab.run(job).engine_message
+        assert lab.log(job) == f"on {name}\n".encode()
+        assert where(lab, job) == name
+    for host in hosts.hosts.values():
+        assert "denied" not in host.log.read_text()
+        assert "NOPERM" not in host.log.read_text()
+        assert os.stat(host.env_file).st_mode & 0o077 == 0
+        assert "SECRET_KEY" not in host.given
+
+
+FORBIDDEN_SQL = [
+    ("the passwords of people", "SELECT password FROM portal_user"),
+    ("sessions", "SELECT * FROM django_session"),
+    ("API tokens", "SELECT digest FROM portal_apitoken"),
+    ("join tokens", "SELECT digest FROM gpus_jointoken"),
+    ("the Redis password of another host", "SELECT redis_digest FROM gpus_hostaccess"),
+    ("to become staff", "UPDATE portal_user SET is_staff = true"),
+    ("to be told of no quota", "UPDATE jobs_quota SET gpus = 1000"),
+    ("what an admin wishes of a host", "UPDATE gpus_node SET cordoned = false"),
+    ("what a person has asked for", "UPDATE jobs_job SET script = 'echo mine'"),
+    ("to place a job", "INSERT INTO jobs_run (job_id, node_id, number) SELECT id, 1, 9 FROM jobs_job"),
+    ("the past", "DELETE FROM jobs_jobevent"),
+    ("a table of its own", "CREATE TABLE mine (id int)"),
+]
+
+
+def test_a_host_can_neither_read_secrets_nor_touch_what_is_not_its_own(hosts: Hosts, lab: Lab) -> None:
+    job = lab.start("exec sleep 100", gpus=1, **on("alpha"))
+    run = lab.run(job)
+    allocation = lab.call(lambda: run.allocation.pk)
+    with psycopg.connect(hosts.hosts["beta"].given["DATABASE_URL"], autocommit=True) as beta:
+        for what, statement in FORBIDDEN_SQL:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                beta.execute(statement)
+                pytest.fail(what)
+        assert beta.execute("SELECT script FROM jobs_job WHERE id = %s", [job.pk]).fetchall() == []
+        for table, column, key in (("jobs_run", "wish", run.pk), ("jobs_allocation", "released_at", allocation)):
+            assert beta.execute(f"UPDATE {table} SET {column} = NULL WHERE id = {key}").rowcount == 0  # noqa: S608
+        assert beta.execute("UPDATE gpus_node SET last_seen = NULL WHERE name = 'alpha'").rowcount == 0
+    with psycopg.connect(hosts.hosts["alpha"].given["DATABASE_URL"]) as alpha:
+        assert alpha.execute("SELECT count(*) FROM jobs_job WHERE id = %s", [job.pk]).fetchall() == [(1,)]
+
+
+def test_a_host_reaches_its_own_queues_in_redis_and_no_others(hosts: Hosts) -> None:
+    ours = f"dockyard.{hosts.portal.env['INSTALLATION']}"
+    theirs = hostrights.mark("alpha")
+    with redis.Redis.from_url(hosts.hosts["beta"].given["REDIS_URL"]) as beta:
+        for command in (
+            ("RPUSH", "rq:queue:node.alpha", "x"), ("LRANGE", "rq:queue:node.alpha.stop", 0, -1),
+            ("HSET", f"rq:job:{theirs}-launch-1-0", "data", "x"), ("SET", f"{ours}.gpus.alpha", "{}"),
+            ("PUBLISH", "rq:pubsub:alpha.x", "{}"), ("FLUSHALL",), ("KEYS", "*"), ("CONFIG", "GET", "requirepass"),
+            ("ACL", "LIST"), ("CLIENT", "LIST"), ("EVAL", "return 1", 0),
+        ):  # fmt: skip
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                beta.execute_command(*command)
+                pytest.fail(str(command))
+        assert beta.execute_command("LLEN", "rq:queue:node.beta") >= 0
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            listener = beta.pubsub()
+            listener.subscribe("rq:pubsub:alpha.x")
+            listener.get_message(timeout=5)
+
+
+def test_a_token_is_good_once_and_no_name_is_taken_over(hosts: Hosts) -> None:
+    def ask(name: str) -> tuple[int, str]:
+        answer = httpx.post(f"{hosts.portal.url}/hosts/join/", json={"token": token, "name": name}, timeout=30)
+        return answer.status_code, answer.json().get("errors", [{"code": ""}])[0]["code"]
+
+    token = hosts.token()
+    assert ask("beta") == (409, "NAME_TAKEN")
+    assert ask("no name") == (409, "NAME")
+    assert ask("gamma") == (200, "")
+    assert ask("delta") == (403, "TOKEN")
+    assert hosts.call(lambda: Node.objects.filter(name="delta").exists()) is False
+
+
+def test_redis_users_come_back_with_redis(hosts: Hosts, lab: Lab) -> None:
+    """Redis keeps users in memory alone: a restart has none, and no host could log in."""
+    hosts.portal.redis.restart()
+    ended = lab.end(lab.submit("echo after", gpus=1, **on("beta")))
+    assert (ended.state, lab.log(ended)) == ("SUCCEEDED", b"after\n")
