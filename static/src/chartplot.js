@@ -1,6 +1,7 @@
 // One chart: what it shows of a run's readings, and how it is drawn.
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { placeFlags } from "./chartflags.js";
 import { word } from "./words.js";
 
 const COLOURS = {
@@ -149,7 +150,6 @@ export class Plot {
       const x = Math.round(plot.valToPos(at, "x", true));
       if (x < bbox.left || x > bbox.left + bbox.width) return;
       this.#stroke(ctx, colour, dash, [x, bbox.top], [x, bbox.top + bbox.height]);
-      if (dash.length) { ctx.fillStyle = colour; ctx.fillRect(x - 3, bbox.top - 6, 6, 6); }
     };
     ctx.save();
     for (const event of this.link.data().events) upright(event.at, style(EVENT_TONES[event.kind] ?? "--ink-2"), [3, 3]);
@@ -158,6 +158,7 @@ export class Plot {
     const y = limit ? Math.round(plot.valToPos(limit, "y", true)) : -1;
     if (y > bbox.top) this.#stroke(ctx, style("--ink-2"), [8, 4], [bbox.left, y], [bbox.left + bbox.width, y]);
     ctx.restore();
+    placeFlags(plot, this.link.data().events);
   }
 
   #stroke(ctx, colour, dash, from, to) {
@@ -195,8 +196,9 @@ export class Plot {
 
   /** Set the pointer to a time that something else tells; null: take it away. */
   point(at) {
-    const left = known(at) ? this.#plot.valToPos(at, "x") : -10;
-    this.#plot.setCursor({ left, top: known(at) ? 10 : -10 }, false);
+    const { from, to } = this.link.data();
+    const isInside = known(at) && at >= from && at <= to;
+    this.#plot.setCursor(isInside ? { left: this.#plot.valToPos(at, "x"), top: 10 } : { left: -10, top: -10 }, false);
     this.#read(this.#plot);
   }
 

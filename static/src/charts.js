@@ -236,7 +236,7 @@ export class Charts {
   /** The time and what happened then, in words. */
   #read(at) {
     const place = document.getElementById("chart-at");
-    place.hidden = at === null;
+    place.classList.toggle("is-empty", at === null);
     if (at === null || !this.#data) return;
     const near = Math.max(2, (this.#data.to - this.#data.from) / 200);
     const found = this.#data.events.filter((event) => Math.abs(event.at - at) <= near);
@@ -253,7 +253,9 @@ export class Charts {
   #hear({ at, source, go }) {
     if (source === "charts" || !this.root) return;
     if (go) { this.#pin(at); return; }
-    if (this.#visible) this.#plots.forEach((plot) => plot.point(at));
+    if (!this.#visible || !this.#data) return;
+    this.#plots.forEach((plot) => plot.point(at));
+    this.#read(at ?? this.#pinned);
   }
 }
 

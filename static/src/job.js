@@ -8,6 +8,7 @@ import { LogView } from "./log.js";
 import { Metrics, showOutput } from "./output.js";
 import { fillGpu, memory, showAge } from "./readings.js";
 import { Socket } from "./socket.js";
+import { startSplit } from "./split.js";
 import { serverNow, setServerTime, showTimes } from "./times.js";
 
 const POLL = 3000;
@@ -181,6 +182,7 @@ log.setState(page.status);
 if (page.status.log) log.setHead(page.status.log);
 if (page.gpus_now) setReadings(page.gpus_now);
 tabs();
+startSplit(() => charts.load());
 ticks();
 lookAgain();
 setInterval(ticks, 1000);

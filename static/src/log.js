@@ -1,7 +1,7 @@
 // The log of a job: opens at its tail at once, follows live, and scrolls through all of it by byte ranges.
-import Tab from "bootstrap/js/dist/tab.js";
 import { isGoing } from "./keys.js";
 import { LogGoto } from "./loggoto.js";
+import { LogLink } from "./loglink.js";
 import { LogNotes } from "./lognotes.js";
 import { LogReader } from "./logreader.js";
 import { LogSearch } from "./logsearch.js";
@@ -12,7 +12,7 @@ import { word } from "./words.js";
 
 const EXPIRED = "EXPIRED"; // the hole that is a whole log, kept no longer
 const NOTES_APART = 1000; // milliseconds between two looks for times of what has come
-const HOVER_APART = 100;
+const ACKNOWLEDGED_AFTER = 100;
 const ALOUD_APART = 1500;
 const NEAR = 2; // pages from an end of what is loaded: load more
 const MARGINS = ["time", "number", "stream"];
@@ -24,13 +24,13 @@ export class LogView {
   #notes;
   #search;
   #goto;
+  #link;
   #head = null; // {run, generation, end, complete, dropped, holes}
   #follows = true;
   #top = 0; // where the reader had scrolled to
   #chosen = null;
   #acknowledged = null; // to be told once drawn
   #notedAt = 0;
-  #hoveredAt = 0;
   #aloud = { on: false, at: 0, from: 0 };
 
   /** `say(message)` sends to the socket; `jobUrl` ends in a slash. */
@@ -54,7 +54,13 @@ export class LogView {
     });
     this.#goto = new LogGoto(jobUrl, this);
     this.#buttons(scroller);
-    this.#linkTime(scroller);
+    this.#link = new LogLink(scroller, {
+      lineOf: (element) => this.#rows.lineOf(element),
+      timeOf: (line) => this.#notes.timeOf(line.at),
+      point: (seconds) => this.#point(seconds),
+      go: (seconds) => this.#goto.toTime(seconds),
+      need: () => this.#note(),
+    });
   }
 
   /** The run to show, as `status.log` has it; the newest unless the reader chose another. */
@@ -140,7 +146,7 @@ export class LogView {
   #appended(offset) {
     this.#acknowledged = offset ?? this.#acknowledged;
     this.#rows.later();
-    setTimeout(() => this.#acknowledge(), HOVER_APART); // a tab that is not in sight draws nothing
+    setTimeout(() => this.#acknowledge(), ACKNOWLEDGED_AFTER); // a tab that is not in sight draws nothing
     this.#readAloud();
   }
 
@@ -180,16 +186,17 @@ export class LogView {
 
   // --- times, numbers and streams ---
 
-  #wantsNotes() {
+  #showsNotes() {
     return MARGINS.some((name) => this.#rows.margin[name]);
   }
 
   async #note() {
-    if (!this.#wantsNotes() || !this.#reader.screen || Date.now() - this.#notedAt < NOTES_APART) return;
+    if (!(this.#showsNotes() || this.#link.isOn) || !this.#reader.screen || Date.now() - this.#notedAt < NOTES_APART) return;
     this.#notedAt = Date.now();
     const { start, end } = this.#reader.screen;
     if (await this.#notes.cover(this.#head.run, start, end)) {
-      this.#rows.redraw();
+      if (this.#showsNotes()) this.#rows.redraw();
+      this.#link.renew();
       setTimeout(() => this.#note(), NOTES_APART); // the other end, and what came meanwhile
     }
     this.part("no-times").hidden = !this.#rows.margin.time || this.#notes.known;
@@ -199,7 +206,7 @@ export class LogView {
     const { screen } = this.#reader;
     const found = {};
     if (this.#search?.hits.length) found.hits = this.#search.hitsOf(line, endOf(screen, line));
-    if (!this.#wantsNotes()) return found;
+    if (!this.#showsNotes()) return found;
     const time = this.#notes.timeOf(line.at);
     found.time = time === null ? "" : clock.format(time * 1000);
     found.when = time === null ? "" : exactly(time * 1000);
@@ -210,25 +217,11 @@ export class LogView {
     return found;
   }
 
-  /** Hovering a line shows its time in the charts, and the other way round; a click there leads here. */
-  #linkTime(scroller) {
-    const tell = (at, go) => document.dispatchEvent(new CustomEvent("dockyard:time", { detail: { at, source: "log", go } }));
-    scroller.addEventListener("pointermove", (event) => {
-      if (Date.now() - this.#hoveredAt < HOVER_APART) return;
-      this.#hoveredAt = Date.now();
-      const line = this.#rows.lineOf(event.target);
-      if (line && this.#notes.known) tell(this.#notes.timeOf(line.at), false);
-    });
-    scroller.addEventListener("click", (event) => {
-      const line = event.target.closest(".log-note-time") && this.#rows.lineOf(event.target);
-      if (line) tell(this.#notes.timeOf(line.at), true);
-    });
-    scroller.addEventListener("pointerleave", () => this.#notes.known && tell(null, false));
-    document.addEventListener("dockyard:time", ({ detail: { at, source, go } }) => {
-      if (source === "log" || at === null || !go) return;
-      Tab.getOrCreateInstance(document.getElementById("tab-log")).show();
-      this.#goto.toTime(at);
-    });
+  /** Mark the line of a time, if it is in sight. */
+  #point(seconds) {
+    const offset = seconds === null ? null : this.#notes.offsetAt(seconds);
+    const index = offset === null || !this.#reader.screen ? null : this.#reader.lineAt(offset);
+    this.#rows.point(index === null ? null : this.#reader.screen.lines[index]);
   }
 
   // --- what is around the rows ---

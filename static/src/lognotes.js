@@ -54,6 +54,13 @@ export class LogNotes {
     return this.#covers(offset) ? (before(this.#times, offset)?.[1] ?? null) : null;
   }
 
+  /** The offset at which what came at a time, or else next after it, begins; null when that is not loaded. */
+  offsetAt(seconds) {
+    const index = this.#times.findIndex(([, at]) => at !== null && at >= Math.floor(seconds));
+    if (index < 0 || (index === 0 && this.#from > 0 && this.#times[0][1] > seconds)) return null; // it may be before
+    return this.#times[index][0];
+  }
+
   isError(offset) {
     return this.#covers(offset) && before(this.#streams, offset)?.[1] === 2;
   }

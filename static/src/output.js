@@ -45,6 +45,7 @@ export class Metrics {
     this.root = document.getElementById("metrics");
     this.load();
     setInterval(() => isLive() && !document.hidden && this.load(), PERIOD);
+    document.addEventListener("dockyard:time", ({ detail: { at, source, go } }) => source !== "metrics" && !go && this.#hear(at));
   }
 
   /** The run has ended: once more, for the last numbers. */
@@ -101,25 +102,41 @@ export class Metrics {
   #nearest(name, svg, event) {
     const points = this.#series.get(name);
     const box = svg.getBoundingClientRect();
-    const at = points[0][0] + ((event.clientX - box.left) / box.width) * (points.at(-1)[0] - points[0][0]);
-    return points.reduce((best, point) => (Math.abs(point[0] - at) < Math.abs(best[0] - at) ? point : best));
+    return nearest(points, points[0][0] + ((event.clientX - box.left) / box.width) * (points.at(-1)[0] - points[0][0]));
   }
 
   #hover(name, card, event) {
-    const svg = card.querySelector("svg");
-    const point = this.#nearest(name, svg, event);
-    const points = this.#series.get(name);
-    const x = share(points, point[0]) * WIDTH;
-    const mark = svg.querySelector("line");
-    for (const [key, value] of Object.entries({ x1: x, x2: x, y1: 0, y2: HEIGHT })) mark.setAttribute(key, value);
-    card.classList.add("is-read");
-    this.#say(card, point);
+    const point = this.#nearest(name, card.querySelector("svg"), event);
+    this.#mark(name, card, point);
     this.#tell(point[0], false);
   }
 
-  #leave(name, card) {
+  /** Another part of the page points at a time, or no longer. */
+  #hear(at) {
+    for (const [name, card] of this.#cards) {
+      const points = this.#series.get(name);
+      const isInside = at !== null && at >= points[0][0] - 1 && at <= points.at(-1)[0] + 1; // a log's times are whole seconds
+      if (isInside) this.#mark(name, card, nearest(points, at));
+      else this.#unmark(name, card);
+    }
+  }
+
+  #mark(name, card, point) {
+    const x = share(this.#series.get(name), point[0]) * WIDTH;
+    const mark = card.querySelector("svg line");
+    for (const [key, value] of Object.entries({ x1: x, x2: x, y1: 0, y2: HEIGHT })) mark.setAttribute(key, value);
+    card.classList.add("is-read");
+    this.#say(card, point);
+  }
+
+  #unmark(name, card) {
+    if (!card.classList.contains("is-read")) return;
     card.classList.remove("is-read");
     this.#say(card, this.#series.get(name).at(-1));
+  }
+
+  #leave(name, card) {
+    this.#unmark(name, card);
     this.#tell(null, false);
   }
 
@@ -133,6 +150,7 @@ export class Metrics {
   }
 }
 
+const nearest = (points, at) => points.reduce((best, point) => (Math.abs(point[0] - at) < Math.abs(best[0] - at) ? point : best));
 const share = (points, at) => (points.length > 1 ? (at - points[0][0]) / (points.at(-1)[0] - points[0][0] || 1) : 0);
 
 function line(points) {

@@ -13,6 +13,7 @@ export class Rows {
   #frame = 0;
   #widest = 0;
   #own = -1; // where we have scrolled to, not the reader
+  #pointed = null; // the line that the charts point at
   #row = 18; // pixels
   #cell = 8;
 
@@ -36,7 +37,6 @@ export class Rows {
   get atEnd() {
     return this.scroller.scrollTop + this.scroller.clientHeight >= this.scroller.scrollHeight - this.#row;
   }
-
 
   /** How many pixels are above, and below, what is in sight. */
   get spare() {
@@ -137,6 +137,13 @@ export class Rows {
     if (old) old.version += 1;
     this.marked.version += 1;
     this.later();
+  }
+
+  /** Let a line stand out while something points at it; null: none. Nothing is scrolled. */
+  point(line) {
+    if (line === this.#pointed) return;
+    this.#pointed = line;
+    for (const element of this.#shown.values()) element.classList.toggle("is-pointed", element.line === line);
   }
 
   /** The index of the first line in sight. */
@@ -291,6 +298,7 @@ export class Rows {
     const notes = this.notes(line);
     element.classList.toggle("is-error", Boolean(notes.isError));
     element.classList.toggle("is-marked", line === this.marked);
+    element.classList.toggle("is-pointed", line === this.#pointed);
     const text = document.createElement("span");
     text.className = "log-text";
     text.from = from;

@@ -97,7 +97,24 @@ def test_a_time_on_the_charts_is_looked_up_in_the_log_and_closer(stack: Stack, t
     told = tab.evaluate("window.told")
     assert [detail["source"] for detail in told if detail["go"]] == ["charts"]
     assert any(not detail["go"] and detail["at"] for detail in told), "hovering is told too"
+    _points_both_ways(tab)
     tab.request.post(f"{stack.url}/jobs/{job}/cancel/", headers={"X-CSRFToken": _token(tab), "Referer": stack.url})
+
+
+def _points_both_ways(tab: Page) -> None:
+    """Side by side: the line that is pointed at marks its time on the charts, and that time there marks the line."""
+    tab.locator("#log-split").click()
+    over = tab.locator('[data-figure="utilisation"] .u-over')
+    over.scroll_into_view_if_needed()
+    top = tab.locator("#log-rows").evaluate("rows => rows.scrollTop")
+    tab.locator(".log-row.is-marked").hover(force=True)
+    expect(tab.locator("#chart-at")).to_be_visible()
+    cursor = over.locator(".u-cursor-x:not(.u-off)")
+    left = cursor.evaluate("cursor => new DOMMatrix(getComputedStyle(cursor).transform).m41")
+    over.hover(position={"x": left, "y": 20})
+    expect(tab.locator(".log-row.is-pointed")).to_be_visible()
+    assert tab.locator("#log-rows").evaluate("rows => rows.scrollTop") == top, "nothing was scrolled"
+    assert "running" in (over.locator(".chart-flag").first.get_attribute("title") or "")
 
 
 def test_gpus_are_tiles_and_a_table_and_are_found(stack: Stack, tab: Page) -> None:
