@@ -5,13 +5,12 @@ from dataclasses import asdict
 from typing import Annotated, Any
 from uuid import uuid4
 
-from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
 from ninja import Query, Router, Status
 
-from jobs import control, job_views, logstore, wording, workspace
-from jobs.access import can_control, denial, get_job, visible_jobs
+from jobs import control, job_views, logstore, paging, wording, workspace
+from jobs.access import can_control, denial, get_job
 from jobs.api_request import (
     JobIn,
     problem_errors,
@@ -21,8 +20,8 @@ from jobs.api_request import (
 from jobs.api_schemas import Changed, Event, JobList, JobOut, PreviewOut, QueueOut, Why
 from jobs.board import Entry, board, in_full, places
 from jobs.formhelp import levels_of
-from jobs.models import Job, Priority, Run
-from jobs.paging import Filters, narrow
+from jobs.models import Job, Priority, Run, Team
+from jobs.paging import Filters
 from jobs.policy import Expected
 from jobs.policy.explain import NEVER, is_final
 from jobs.preview import preview
@@ -106,28 +105,22 @@ def list_jobs(
     before: Annotated[int | None, Query(ge=1, le=BIGGEST)] = None, limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> dict[str, Any]:  # fmt: skip
     """Jobs this user may see, the newest first. `state` may be repeated, and be ACTIVE, WAITING, LIVE or ENDED."""
-    filters = Filters(whose="mine" if mine else "all", q=_plain(search))
-    jobs = narrow(visible_jobs(request.user), filters, request.user)
-    if state:
-        jobs = jobs.filter(state__in={str(found) for name in state for found in _states(name)})
-    if team:
-        jobs = jobs.filter(team__name=_plain(team))
-    return _page(jobs, before, limit, request.user)
+    states = frozenset(str(found) for name in state or () for found in _states(name))
+    after = () if before is None else (before,)
+    filters = Filters(whose="mine" if mine else "all", q=_plain(search), states=states, after=after)
+    of_team = {"team": Team.objects.filter(name=_plain(team)).first()} if team else {}
+    rows, further = paging.page(paging.parts(filters, request.user, **of_team), filters, in_full, limit)
+    return {"jobs": _summaries(rows, request.user), "next": rows[-1].pk if further else None}
 
 
-def _page(jobs: QuerySet[Job], before: int | None, size: int, user: Any) -> dict[str, Any]:
-    """The jobs below the key `before`; one more is read to know whether there are further ones."""
-    rows = list(in_full(jobs if before is None else jobs.filter(pk__lt=before))[: size + 1])
-    found, (place_of, _length) = rows[:size], places(job.pk for job in rows)
-    lent = loans([(job, latest_run(job)) for job in found])
-    return {
-        "jobs": [
-            {**summary(job, latest_run(job), user), "position": place_of.get(job.pk), "expected": expected(job),
-             "loan": lent.get(job.pk, "")}
-            for job in found
-        ],
-        "next": found[-1].pk if len(rows) > size else None,
-    }  # fmt: skip
+def _summaries(rows: list[Job], user: Any) -> list[dict[str, Any]]:
+    place_of, _length = places(job.pk for job in rows)
+    lent = loans([(job, latest_run(job)) for job in rows])
+    return [
+        {**summary(job, latest_run(job), user), "position": place_of.get(job.pk), "expected": expected(job),
+         "loan": lent.get(job.pk, "")}
+        for job in rows
+    ]  # fmt: skip
 
 
 def _plain(text: str) -> str:

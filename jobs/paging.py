@@ -1,9 +1,12 @@
 """Lists of jobs: what was asked for in the address, and pages by key, so that page 1,000 costs what page 1 does."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import reduce
+from itertools import chain
+from operator import or_
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -43,6 +46,7 @@ class Filters:
 
     whose: str = "mine"  # mine, all, or a team's number
     groups: tuple[str, ...] = ()
+    states: frozenset[str] = frozenset()  # other than by groups; empty: any
     reason: str = ""
     q: str = ""
     since: datetime | None = None
@@ -53,7 +57,12 @@ class Filters:
     @property
     def narrows(self) -> bool:
         """Whether anything but whose jobs they are is asked for."""
-        return bool(self.groups or self.q or self.reason or self.since or self.until)
+        return bool(self.sifts or self.since or self.until)
+
+    @property
+    def sifts(self) -> bool:
+        """Whether rows that no order brings together are asked for."""
+        return bool(self.groups or self.states or self.q or self.reason)
 
     def address(self, **changes: Any) -> str:
         """The query string of this list with `changes`, from its first page on."""
@@ -108,17 +117,20 @@ def _key(value: Any, key: str) -> Any:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
 
 
-def narrow(jobs: QuerySet[Job], filters: Filters, user: Any) -> QuerySet[Job]:
-    """The jobs that the filters leave, in their order."""
+def narrow(jobs: QuerySet[Job], filters: Filters, user: Any, *, few: bool = False) -> QuerySet[Job]:
+    """The jobs that the filters leave, in their order; `few` as of `search.matching`."""
     if filters.whose == "mine":
         jobs = jobs.filter(owner=user)
     elif filters.whose.isdecimal():
         jobs = jobs.filter(team=min(int(filters.whose), 2**62))
     if filters.groups:
         jobs = jobs.filter(state__in=frozenset().union(*(GROUPS[g][1] for g in filters.groups)))
+    if filters.states:
+        jobs = jobs.filter(state__in=filters.states)
     if filters.reason:
         jobs = jobs.filter(end_reason=filters.reason)
-    return _by_time(search.matching(jobs, filters.q) if filters.q else jobs, filters).order_by(*SORTS[filters.sort])
+    jobs = search.matching(jobs, filters.q, few=few) if filters.q else jobs
+    return _by_time(jobs, filters).order_by(*SORTS[filters.sort])
 
 
 def _by_time(jobs: QuerySet[Job], filters: Filters) -> QuerySet[Job]:
@@ -130,48 +142,69 @@ def _by_time(jobs: QuerySet[Job], filters: Filters) -> QuerySet[Job]:
 
 
 class Part(NamedTuple):
-    """Jobs of one owner or one team, or all, of the time that is asked for: `within` is what the filters leave."""
+    """Jobs of one owner or one team, or all, of the time that is asked for, and what the filters leave of them.
+
+    `near` is that too, for who looks at few rows of `of`.
+    """
 
     of: QuerySet[Job]
     within: QuerySet[Job]
+    near: QuerySet[Job]
 
 
-def parts(filters: Filters, user: Any, **more: Any) -> list[Part]:
-    """What the filters, and `more`, leave of the jobs that the user may see, as parts that may overlap."""
+class Parts(NamedTuple):
+    """What a list shows, as parts that may overlap, and as a whole."""
+
+    each: list[Part]
+    whole: QuerySet[Job]
+
+
+def parts(filters: Filters, user: Any, **more: Any) -> Parts:
+    """What the filters, and `more`, leave of the jobs that the user may see, after the cursor."""
     visible = [Job.objects.filter(owner=user)] if filters.whose == "mine" else visible_parts(user)
-    bases = [part.filter(**more) for part in visible]
-    return [Part(_by_time(base, filters), narrow(base, filters, user)) for base in bases]
+    past = _past(SORTS[filters.sort], filters.after) if filters.after else Q()
+    bases = [part.filter(past, **more) for part in visible]
+    each = [
+        Part(_by_time(base, filters), narrow(base, filters, user), narrow(base, filters, user, few=True))
+        for base in bases
+    ]  # fmt: skip
+    return Parts(each, narrow(reduce(or_, visible).filter(past, **more), filters, user))
 
 
 def page(
-    found: Iterable[Part], filters: Filters, whole: Callable[[QuerySet[Job]], QuerySet[Job]], size: int = PAGE
+    found: Parts, filters: Filters, whole: Callable[[QuerySet[Job]], QuerySet[Job]], size: int = PAGE
 ) -> tuple[list[Job], str]:
     """One page of all these parts, and the cursor of the next, empty when this is the last.
 
     `whole` adds what the rows show. The ids are found alone first, part by part: each from an index, and narrow.
     """
-    keys, ids = SORTS[filters.sort], set[int]()
-    for part in found:
-        ids |= set(_first(part, keys, filters, size + 1))
+    keys = SORTS[filters.sort]
+    ids = _first(found, keys, filters, size + 1)
     rows = list(whole(Job.objects.filter(pk__in=ids)).order_by(*keys)[: size + 1]) if ids else []
     return rows[:size], _cursor_of(rows[size - 1], keys) if len(rows) > size else ""
 
 
-def _first(part: Part, keys: tuple[str, ...], filters: Filters, count: int) -> list[int]:
-    """The ids of the part's first rows after the cursor.
+def _first(found: Parts, keys: tuple[str, ...], filters: Filters, count: int) -> set[int]:
+    """The ids of each part's first rows.
 
     No database can know whether what was asked for is near: to go through the order until enough is found may mean
     to go through all, and to find all first may mean to sort a million. So the next NEAR rows are gone through, and
-    only where that is not enough, all that was asked for is found by other indexes and then sorted.
+    only where that is not enough, all that was asked for is found by other indexes and then sorted. The index of
+    texts knows neither owners nor teams: it is asked once.
     """
-    of, within = part
-    if filters.after:
-        of, within = of.filter(_past(keys, filters.after)), within.filter(_past(keys, filters.after))
-    ids = within.order_by(*keys).values_list("pk", flat=True)
-    if not (filters.groups or filters.q or filters.reason):
-        return list(ids[:count])
-    near = list(ids.filter(pk__in=of.order_by(*keys).values("pk")[:NEAR])[:count])
-    return near if len(near) >= count else list(ids.order_by(*(_sorted(key) for key in keys))[:count])
+    if not filters.sifts:
+        return {pk for part in found.each for pk in part.within.values_list("pk", flat=True)[:count]}
+    near = [_near(part, keys, count) for part in found.each]
+    lacking = [part.within for part, ids in zip(found.each, near, strict=True) if len(ids) < count]
+    if lacking and filters.q:
+        lacking = [found.whole]
+    far = (jobs.order_by(*map(_sorted, keys)).values_list("pk", flat=True)[:count] for jobs in lacking)
+    return set(chain(*near, *far))
+
+
+def _near(part: Part, keys: tuple[str, ...], count: int) -> list[int]:
+    looked_at = part.of.order_by(*keys).values("pk")[:NEAR]
+    return list(part.near.filter(pk__in=looked_at).values_list("pk", flat=True)[:count])
 
 
 def _sorted(key: str) -> OrderBy:

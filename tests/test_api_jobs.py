@@ -70,7 +70,7 @@ def test_a_long_list_costs_no_more_queries_than_a_short_one(alice: User, django_
         factories.make_run(factories.make_job(alice), node)
         factories.make_job(alice)
     api = Api(alice)
-    with django_assert_max_num_queries(25):
+    with django_assert_max_num_queries(27):
         assert len(api.get("/jobs").json()["jobs"]) == 12
 
 
