@@ -127,7 +127,7 @@ def _environment(facts: RunFacts) -> dict[str, str | None]:
     defaults = {"HOME": WORKSPACE, "PYTHONUNBUFFERED": "1"}
     if facts.image_variables & {"PYTHONUNBUFFERED"}:
         del defaults["PYTHONUNBUFFERED"]
-    removed = {name: None for name in sorted(facts.image_variables) if _decides_gpus(name)}
+    removed = {name: None for name in sorted(facts.image_variables) if _decides_gpus(name) or _enters_the_hook(name)}
     return {**defaults, **removed, **facts.environment, **_owned(facts)}
 
 
@@ -136,6 +136,13 @@ def _decides_gpus(name: str) -> bool:
     if upper in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         return True
     return upper.startswith("NVIDIA_") and not upper.startswith(KEPT_IMAGE_PREFIX)
+
+
+def _enters_the_hook(name: str) -> bool:
+    """An old toolkit's hook, which runs as root on the host, loaded what the container's variable names
+    (CVE-2025-23266; NVIDIA/nvidia-container-toolkit#1208). A script may set it for itself.
+    """
+    return name.upper() == "LD_PRELOAD"
 
 
 def _owned(facts: RunFacts) -> dict[str, str]:

@@ -57,7 +57,8 @@ def finish(run_id: int, logs: LogKeeper, *, engine_gap: Callable[[], Gap | None]
     if reason is EndReason.EXIT_CODE and container.exit_code is not None:
         size = logstore.size(run)
         end = logstore.read(run, max(size - lastwords.BYTES, 0), size)
-        reason, words = lastwords.read(end, container.exit_code) or (reason, words)
+        found = lastwords.read(end, container.exit_code, has_gpus=bool(run.gpu_uuids))
+        reason, words = found or (reason, words)
     if container.oom_killed and reason is not EndReason.OOM_KILLED:
         watch.warn_of_memory(run)
     ended = _end(run, reason, exit_code=container.exit_code, oom_killed=container.oom_killed, engine_message=words)

@@ -37,10 +37,12 @@ _SHELL = {
 }
 _SHELL_REASONS = {NOT_FOUND: EndReason.COMMAND_NOT_FOUND, NOT_EXECUTABLE: EndReason.COMMAND_NOT_EXECUTABLE}
 _ENGINE = re.compile(r"exec(?:: |utable file )[\"'`](?P<name>[^\"'`]{1,500})[\"'`]")
+# What NVML says in a container whose devices were taken from its cgroup (NVIDIA/nvidia-container-toolkit#48).
+_NVML_GONE = re.compile(r"Failed to initialize NVML: Unknown Error")
 _CUDA_OOM = re.compile(r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|CUDNN_STATUS_ALLOC_FAILED")
 
 
-def read(end: bytes, exit_code: int) -> tuple[EndReason, str] | None:
+def read(end: bytes, exit_code: int, *, has_gpus: bool) -> tuple[EndReason, str] | None:
     """A better reason than the exit code, and the words that gave it; None when the code is all there is."""
     text = end.decode(errors="replace").replace("\r\n", "\n")
     if exit_code in _SHELL and (match := _TINI.search(text)):
@@ -50,6 +52,8 @@ def read(end: bytes, exit_code: int) -> tuple[EndReason, str] | None:
         return _SHELL_REASONS[exit_code], found[-1][0].strip()
     if match := _CUDA_OOM.search(text):
         return EndReason.CUDA_OOM, match[0]
+    if has_gpus and (match := _NVML_GONE.search(text)):
+        return EndReason.GPU_ACCESS_LOST, match[0]
     return None
 
 

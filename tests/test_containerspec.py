@@ -59,6 +59,12 @@ def test_neither_the_users_nor_the_images_value_decides_the_gpus(injection: str)
     assert "NVIDIA_REQUIRE_CUDA" not in found
 
 
+def test_what_an_image_preloads_reaches_no_hook_of_the_host() -> None:
+    """NVIDIA/nvidia-container-toolkit#1208, Azure/aks-gpu#61: a root process of the host loaded the image's library."""
+    found = env(replace(TWO, image_variables=frozenset({"LD_PRELOAD", "LANG"})))
+    assert found == {**env(TWO), "LD_PRELOAD": None}
+
+
 def test_other_ways_to_inject() -> None:
     (request,) = host(replace(TWO, injection="cdi"))["DeviceRequests"]
     assert (request["Driver"], request["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"])

@@ -10,6 +10,7 @@ import pytest
 from jobs.lastwords import command_in, read, said_by_shell
 from jobs.states import EndReason
 
+NVML_GONE = b"step 7\nFailed to initialize NVML: Unknown Error\n"
 OOM = b"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
 
 
@@ -20,11 +21,12 @@ OOM = b"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 
         (b"[FATAL tini (7)] exec /etc/passwd failed: Permission denied\n", 126, EndReason.COMMAND_NOT_EXECUTABLE),
         (b"[FATAL tini (7)] exec /run failed: Exec format error\n", 126, EndReason.ARCHITECTURE),
         (b"epoch 3\n" + OOM, 1, EndReason.CUDA_OOM),
+        (NVML_GONE, 1, EndReason.GPU_ACCESS_LOST),
     ],
 )
 def test_known_last_words_give_a_better_reason(end: bytes, code: int, reason: EndReason) -> None:
-    """codalab/codalab-worksheets#2736."""
-    found = read(end, code)
+    """codalab/codalab-worksheets#2736, NVIDIA/nvidia-docker#1730, dstackai/dstack#2860."""
+    found = read(end, code, has_gpus=True)
     assert found is not None
     assert found[0] is reason
 
@@ -42,7 +44,11 @@ def test_known_last_words_give_a_better_reason(end: bytes, code: int, reason: En
     ],
 )
 def test_other_words_leave_the_exit_code(end: bytes, code: int) -> None:
-    assert read(end, code) is None
+    assert read(end, code, has_gpus=True) is None
+
+
+def test_a_job_without_gpus_lost_none() -> None:
+    assert read(NVML_GONE, 1, has_gpus=False) is None
 
 
 SHELLS = [shell for shell in (["dash"], ["bash"], ["busybox", "sh"]) if shutil.which(shell[0])]
@@ -80,7 +86,7 @@ def ended(shell: list[str], script: str, folder: Path) -> tuple[int, EndReason |
     done = subprocess.run(
         [*shell, "-c", script], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20, check=False
     )
-    reason, words = read(done.stdout, done.returncode) or (None, "")
+    reason, words = read(done.stdout, done.returncode, has_gpus=False) or (None, "")
     assert said_by_shell(words)
     return done.returncode, reason, command_in(words)
 

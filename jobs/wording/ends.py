@@ -186,6 +186,9 @@ ENDS: Table = {
     ),
     EndReason.ARCHITECTURE: lambda p: _("The image %(image)s is built for another kind of processor.") % p,
     EndReason.GPU_LOST: lambda p: _("Its GPU was lost by the driver of %(node)s while it ran.") % p,
+    EndReason.GPU_ACCESS_LOST: lambda p: (
+        _("Its container lost access to its GPUs, as happens when %(node)s reloads its system services.") % p
+    ),
     EndReason.GPU_START_FAILED: lambda p: _("%(node)s could not hand its GPU to the container.") % p,
     EndReason.DISK_FULL: lambda p: _("The disk of %(node)s was full.") % p,
     EndReason.LOG_LIMIT: lambda p: _("It was stopped because its log grew beyond the limit."),
@@ -220,6 +223,7 @@ LABELS: Table = {
     EndReason.COMMAND_NOT_EXECUTABLE: lambda p: _("command not executable"),
     EndReason.ARCHITECTURE: lambda p: _("wrong processor"),
     EndReason.GPU_LOST: lambda p: _("GPU lost"),
+    EndReason.GPU_ACCESS_LOST: lambda p: _("GPU access lost"),
     EndReason.GPU_START_FAILED: lambda p: _("GPU start failed"),
     EndReason.DISK_FULL: lambda p: _("disk full"),
     EndReason.LOG_LIMIT: lambda p: _("log limit"),
@@ -302,6 +306,9 @@ ADVICE: dict[str, Any] = {
     EndReason.COMMAND_NOT_EXECUTABLE: _after_not_executable,
     EndReason.ARCHITECTURE: lambda p: _advice(_("Use an image for the processor of the host.")),
     EndReason.GPU_LOST: lambda p: _advice(_("Resubmit it: the lost GPU takes no jobs until it is back.")),
+    EndReason.GPU_ACCESS_LOST: lambda p: _advice(
+        _("Resubmit it, and tell an admin: “manage.py doctor” on that host says how to keep it from happening.")
+    ),
     EndReason.DISK_FULL: lambda p: _advice(_("Delete what you no longer need, or tell an administrator.")),
     EndReason.LOG_LIMIT: lambda p: _advice(_("Print less, or write into a file of your workspace.")),
     EndReason.HOST_DAEMON_RESTART: lambda p: _advice(_("Resubmit it.")),

@@ -182,7 +182,7 @@ def _run(past: Past, job: Job, node: Node, started: datetime, ended: datetime) -
 
 def _last_words(past: Past) -> str:
     """What its log says of its end, as for a job that really ran."""
-    found = lastwords.read(past.work.log.encode(), past.exit_code)
+    found = lastwords.read(past.work.log.encode(), past.exit_code, has_gpus=True)
     return found[1] if found and found[0] == past.reason else ""
 
 
