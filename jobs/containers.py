@@ -263,6 +263,12 @@ def inspect(id_or_name: str) -> Container | None:
             return None
 
 
+def of_run(id_or_name: str, run_id: int) -> Container | None:
+    """What `inspect` says, unless it is the container of another run, which may have the same name after a restore."""
+    found = inspect(id_or_name)
+    return found if found is not None and found.run_id == run_id else None
+
+
 def kill(container_id: str, signal: str) -> bool:
     """Send a signal. False when there is nobody to hear it: gone, or ended.
 

@@ -42,7 +42,7 @@ def finish(run_id: int, logs: LogKeeper, *, engine_gap: Callable[[], Gap | None]
     if run is None or run.state in (RunState.ENDED, RunState.PLACED):
         return False
     know(job=run.job_id)
-    container = containers.inspect(run.container_id or run.container_name)
+    container = containers.of_run(run.container_id or run.container_name, run.pk)
     if container is None:
         return _finish_vanished(run, logs)
     if not container.has_ended:

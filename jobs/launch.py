@@ -89,8 +89,8 @@ def _end_unstarted(run: Run, reason: EndReason, words: str) -> bool:
 
     That happens when the engine did what it was asked to, and we did not hear its answer.
     """
-    container = containers.inspect(run.container_name)
-    if container is not None and container.run_id == run.pk:
+    container = containers.of_run(run.container_name, run.pk)
+    if container is not None:
         if container.status != "created":
             return False
         containers.remove(container.id)
@@ -100,7 +100,7 @@ def _end_unstarted(run: Run, reason: EndReason, words: str) -> bool:
 
 def _try_to_start(run: Run, *, is_first: bool) -> None:
     try:
-        _start(run, None if is_first else containers.inspect(run.container_name))
+        _start(run, None if is_first else containers.of_run(run.container_name, run.pk))
     except CannotStart as error:
         _end_unstarted(run, error.reason, str(error))
 

@@ -148,6 +148,12 @@ def _read_segment(segment: LogSegment, start: int, stop: int) -> bytes:
         return packing.unpack(file.read(length), skip, stop - start)
 
 
+def raw_bytes(run_id: int, generation: int, offset: int, length: int) -> bytes | None:
+    """So many raw bytes of a generation, however they rest now; None when they are not all there any more."""
+    data = b"".join(_stored(Run(pk=run_id, log_generation=generation), offset, offset + length))
+    return data if len(data) == length else None
+
+
 # --- for the node ---
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from django.conf import settings
 from django.utils import timezone
 
-from jobs import containers
+from jobs import containers, unknown
 from jobs.finish import LogKeeper
 from jobs.launch import PULLING, give_up
 from jobs.models import Run
@@ -41,13 +41,16 @@ def reconcile(follower: Follower, finish: Callable[[int], None]) -> None:
             "job", "node"
         )
     }  # fmt: skip
-    found = {c.run_id: c for c in containers.ours() if c.run_id is not None}
+    ours = containers.ours()
+    found = {c.run_id: c for c in ours if c.run_id is not None}
     for run in runs.values():
         with logs.about(job=run.job_id, run=run.pk):
             _reconcile_run(run, found.get(run.pk), follower, finish, now)
-    for run_id, container in found.items():
-        if run_id not in runs:
-            _reconcile_stray(run_id, container, follower)
+    strays = unknown.unknown(c for c in ours if c.run_id not in runs)
+    for container in ours:
+        if container.run_id is not None and container.run_id not in runs and container not in strays:
+            _reconcile_ended(container.run_id, container, follower)
+    unknown.tell(strays)
     forget_locks()
 
 
@@ -87,12 +90,9 @@ def _begun(run: Run) -> datetime:
     return datetime.fromisoformat(since) if since else run.starting_at or run.placed_at
 
 
-def _reconcile_stray(run_id: int, container: containers.Container, follower: Follower) -> None:
-    """A container without a live run: of an ended run it is stopped and removed, of no run we know only reported."""
+def _reconcile_ended(run_id: int, container: containers.Container, follower: Follower) -> None:
+    """A container of an ended run is stopped and removed."""
     state = Run.objects.filter(pk=run_id, node__name=settings.NODE_NAME).values_list("state", flat=True).first()
-    if state is None:
-        log.warning("container %s is ours by its label, but run %d is not in the database", container.name, run_id)
-        return
     if state != RunState.ENDED:
         return  # placed since the rows were read
     if container.is_running:

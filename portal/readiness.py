@@ -39,9 +39,19 @@ def missing_migrations() -> list[str]:
     return [".".join(key) for key in sorted(_of_this_code() - applied)]
 
 
+def known_migrations() -> frozenset[str]:
+    """All that this code knows of, as `app.name`."""
+    return frozenset(".".join(key) for key in _loader().disk_migrations)
+
+
+@cache
+def _loader() -> MigrationLoader:
+    return MigrationLoader(None, ignore_no_migrations=True)
+
+
 @cache
 def _of_this_code() -> frozenset[tuple[str, str]]:
-    loader = MigrationLoader(None, ignore_no_migrations=True)
+    loader = _loader()
     replaced = {key for migration in loader.disk_migrations.values() for key in migration.replaces}
     return frozenset(loader.disk_migrations) - replaced
 
