@@ -22,7 +22,7 @@ from jobs.models import Job
 from jobs.states import LIVE, WAITING, EndReason, JobState
 
 PAGE = 50
-NEAR = 2000  # rows
+NEAR, FAR = 2000, 20_000  # rows
 # Keys must be columns that are never null in what is listed; the id comes last and makes them unique.
 SORTS: dict[str, tuple[str, ...]] = {
     "new": ("-id",),
@@ -117,8 +117,14 @@ def _key(value: Any, key: str) -> Any:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
 
 
-def narrow(jobs: QuerySet[Job], filters: Filters, user: Any, *, few: bool = False) -> QuerySet[Job]:
-    """The jobs that the filters leave, in their order; `few` as of `search.matching`."""
+def narrow(jobs: QuerySet[Job], filters: Filters, user: Any) -> QuerySet[Job]:
+    """The jobs that the filters leave, in their order."""
+    return _narrow(jobs, filters, user, search.wanted(filters.q) if filters.q else None)
+
+
+def _narrow(
+    jobs: QuerySet[Job], filters: Filters, user: Any, text: search.Wanted | None, *, few: bool = False
+) -> QuerySet[Job]:  # fmt: skip
     if filters.whose == "mine":
         jobs = jobs.filter(owner=user)
     elif filters.whose.isdecimal():
@@ -129,7 +135,7 @@ def narrow(jobs: QuerySet[Job], filters: Filters, user: Any, *, few: bool = Fals
         jobs = jobs.filter(state__in=filters.states)
     if filters.reason:
         jobs = jobs.filter(end_reason=filters.reason)
-    jobs = search.matching(jobs, filters.q, few=few) if filters.q else jobs
+    jobs = text.among(jobs, few=few) if text is not None else jobs
     return _by_time(jobs, filters).order_by(*SORTS[filters.sort])
 
 
@@ -164,11 +170,12 @@ def parts(filters: Filters, user: Any, **more: Any) -> Parts:
     visible = [Job.objects.filter(owner=user)] if filters.whose == "mine" else visible_parts(user)
     past = _past(SORTS[filters.sort], filters.after) if filters.after else Q()
     bases = [part.filter(past, **more) for part in visible]
+    text = search.wanted(filters.q) if filters.q else None
     each = [
-        Part(_by_time(base, filters), narrow(base, filters, user), narrow(base, filters, user, few=True))
+        Part(_by_time(base, filters), _narrow(base, filters, user, text), _narrow(base, filters, user, text, few=True))
         for base in bases
     ]  # fmt: skip
-    return Parts(each, narrow(reduce(or_, visible).filter(past, **more), filters, user))
+    return Parts(each, _narrow(reduce(or_, visible).filter(past, **more), filters, user, text))
 
 
 def page(
@@ -188,9 +195,9 @@ def _first(found: Parts, keys: tuple[str, ...], filters: Filters, count: int) ->
     """The ids of each part's first rows.
 
     No database can know whether what was asked for is near: to go through the order until enough is found may mean
-    to go through all, and to find all first may mean to sort a million. So the next NEAR rows are gone through, and
-    only where that is not enough, all that was asked for is found by other indexes and then sorted. The index of
-    texts knows neither owners nor teams: it is asked once.
+    to go through all, and to find all first may mean to sort a million. So the next NEAR rows are gone through, or as
+    many as should do by what these hold, and only where that is not enough, all that was asked for is found by other
+    indexes and then sorted. The index of texts knows neither owners nor teams: it is asked once.
     """
     if not filters.sifts:
         return {pk for part in found.each for pk in part.within.values_list("pk", flat=True)[:count]}
@@ -203,7 +210,14 @@ def _first(found: Parts, keys: tuple[str, ...], filters: Filters, count: int) ->
 
 
 def _near(part: Part, keys: tuple[str, ...], count: int) -> list[int]:
-    looked_at = part.of.order_by(*keys).values("pk")[:NEAR]
+    """So many of the part's first rows, or fewer: then there may be others farther away."""
+    found = _among(part, keys, count, NEAR)
+    enough = 2 * NEAR * count // len(found) if found else FAR
+    return _among(part, keys, count, enough) if len(found) < count and enough < FAR else found
+
+
+def _among(part: Part, keys: tuple[str, ...], count: int, rows: int) -> list[int]:
+    looked_at = part.of.order_by(*keys).values("pk")[:rows]
     return list(part.near.filter(pk__in=looked_at).values_list("pk", flat=True)[:count])
 
 

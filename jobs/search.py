@@ -5,7 +5,7 @@ newest jobs are looked through, and pages say so.
 """
 
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import DatabaseError, connections, router, transaction
 from django.db.models import Max, Q, QuerySet, Value
@@ -26,22 +26,38 @@ MOST_OWNERS = 200
 _known: dict[str, bool] = {}  # by database: whether it has the index
 
 
-def matching(jobs: QuerySet[Job], q: str, *, few: bool = False) -> QuerySet[Job]:
-    """The jobs with `q` in name, image or owner's name, or with that number.
+class Wanted(NamedTuple):
+    """A text that is looked for. `known`: the jobs of whom it names, or with that number."""
 
-    `few`: of so few jobs that to look at each costs less than to ask the index.
-    """
+    q: str
+    known: Q
+    newest: int | None  # only the jobs above this number are looked through; None: all
+
+    def among(self, jobs: QuerySet[Job], *, few: bool = False) -> QuerySet[Job]:
+        """Those of the jobs with the text in name or image, and the known ones.
+
+        `few`: of so few jobs that to look at each costs less than to ask the index.
+        """
+        if self.newest is not None:
+            return jobs.filter(self.known | Q(_anywhere("name", "image", self.q), pk__gt=self.newest))
+        if few and connections[jobs.db].vendor == "postgresql":
+            jobs = jobs.alias(_name=Concat("name", Value("")), _image=Concat("image", Value("")))  # in no index
+            return jobs.filter(self.known | _anywhere("_name", "_image", self.q))
+        return jobs.filter(self.known | _indexed(jobs.db, self.q))
+
+
+def wanted(q: str) -> Wanted:
+    """What to look for where `q` is asked for: in name, image or owner's name, or as a number."""
     number = q.removeprefix("#")
     known = Q(pk=int(number)) if number.isdecimal() and len(number) < 19 else Q()
     owners = User.objects.filter(username__icontains=q).values_list("pk", flat=True)[:MOST_OWNERS]
     if found := list(owners):
         known |= Q(owner__in=found)
-    if not is_whole(jobs.db, q):
-        return jobs.filter(known | Q(Q(name__icontains=q) | Q(image__icontains=q), pk__gt=_newest() - NEWEST))
-    if few and connections[jobs.db].vendor == "postgresql":
-        jobs = jobs.alias(_name=Concat("name", Value("")), _image=Concat("image", Value("")))  # no index has these
-        return jobs.filter(known | Q(_name__icontains=q) | Q(_image__icontains=q))
-    return jobs.filter(known | _indexed(jobs.db, q))
+    return Wanted(q, known, None if is_whole(Job.objects.db, q) else _newest() - NEWEST)
+
+
+def _anywhere(name: str, image: str, q: str) -> Q:
+    return Q(**{f"{name}__icontains": q}) | Q(**{f"{image}__icontains": q})
 
 
 def is_whole(using: str, q: str) -> bool:
@@ -60,7 +76,7 @@ def _indexed(using: str, q: str) -> Q:
     if connections[using].vendor == "sqlite" and len(q) >= SHORTEST and is_indexed(using):
         phrase = '"' + q.replace('"', '""') + '"'
         return Q(pk__in=RawSQL(_MATCH, [phrase]))  # noqa: S611
-    return Q(name__icontains=q) | Q(image__icontains=q)
+    return _anywhere("name", "image", q)
 
 
 def is_indexed(using: str) -> bool:
