@@ -30,7 +30,8 @@ def context(job: Job, reader: Any) -> dict[str, Any]:
         "times": {"elapsed": elapsed_share(run)}, "output": output(job, run), "command": command(job),
         "secrets": sorted(job.secrets_encrypted),
         "mounts": list(job.mounts.all()), "facts": _facts(run), "granted": _granted(run, said),
-        "gpus": shown_gpus(said["gpus_granted"], now), "container": _container(now),
+        "models": models(job, said), "gpus": shown_gpus(said["gpus_granted"], now),
+        "container": _container(now),
         "submission": uuid.uuid4(), "page_data": {**_page_data(job, said), "gpus_now": now},
         "priorities": priorities(job, reader) if can_control(reader, job) else [],
         **(_ending(job, said) if said["is_ended"] else {}),
@@ -56,6 +57,12 @@ def _again(job: Job, changes: dict[str, str]) -> str:
 def _page_data(job: Job, said: dict[str, Any]) -> dict[str, Any]:
     """What the page's scripts start from."""
     return {"id": job.pk, "url": job.get_absolute_url(), "status": said}
+
+
+def models(job: Job, said: dict[str, Any]) -> list[str]:
+    """The models of the GPUs that the job holds or held; of a waiting one, that which it asks for, if any."""
+    granted = [] if said["is_waiting"] else said["gpus_granted"]
+    return list(dict.fromkeys(gpu["model"] for gpu in granted if gpu["model"])) or [*filter(None, [job.gpu_model])]
 
 
 def shown_gpus(granted: list[dict[str, Any]], now: dict[str, Any] | None) -> list[dict[str, Any]]:

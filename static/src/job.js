@@ -94,7 +94,7 @@ async function refresh() {
 
 /** What a job used is written a moment after its end. */
 function lookAgain() {
-  if (document.querySelector("#job-head [data-again]")) setTimeout(refresh, 3000);
+  if (document.querySelector("#job-use [data-again]")) setTimeout(refresh, 3000);
 }
 
 function replace(part) {
@@ -110,7 +110,7 @@ function setReadings(found) {
   readings = found;
   readAt = found.at;
   for (const gpu of found.gpus) {
-    document.querySelectorAll(`#job-head [data-gpu="${CSS.escape(gpu.uuid)}"]`).forEach((element) => fillGpu(element, gpu));
+    document.querySelectorAll(`#job-use [data-gpu="${CSS.escape(gpu.uuid)}"]`).forEach((element) => fillGpu(element, gpu));
   }
   const container = found.containers?.[0];
   put("cpu", container?.cpu_percent, (value) => `${Math.round(value)} %`);
@@ -135,7 +135,7 @@ function ticks() {
     bar.classList.toggle("is-late", percent > 90);
     bar.parentElement.setAttribute("aria-valuenow", Math.round(percent));
   });
-  document.querySelectorAll("#job-head [data-gpu]").forEach((element) => (readAt || Date.now() - openedAt > GRACE) && showAge(element, readAt));
+  document.querySelectorAll("#job-use [data-gpu]").forEach((element) => (readAt || Date.now() - openedAt > GRACE) && showAge(element, readAt));
 }
 
 async function poll() {
