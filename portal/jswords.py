@@ -35,7 +35,9 @@ def _line() -> dict[str, str]:
             "This page asks again every few seconds."
         ),
         "no news long": _("The server hears no live news for now. This page asks again every few seconds."),
-        "silent hosts": _("Not heard of for a while: {hosts}. What is shown of it may be old."),
+        "silent host": _("Not heard of for a while: {hosts}. What is shown of it may be old."),
+        "silent hosts": _("Not heard of for a while: {hosts}. What is shown of them may be old."),
+        "silent many": _("Not heard of for a while: {hosts} and {count} others. What is shown of them may be old."),
         "copied": _("Copied"),
         "could not copy": _("Could not copy"),
     }

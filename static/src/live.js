@@ -12,6 +12,7 @@ let silent = []; // hosts that were not heard of for a while: what is shown of t
 const PATIENCE = 1500; // milliseconds without a line before the banner says so
 const BLOCKED = 5000; // of asking in place of it
 const UNANSWERED = 20000; // of asking without an answer
+const NAMED = 3; // silent hosts, at most; of more only the first two are
 
 /** News of any kind has come, over the socket or by polling. */
 export function heard(by = "live") {
@@ -69,14 +70,19 @@ function show() {
   banner();
 }
 
-/** What is wrong with the line, as [look, icon, sentence]; null: nothing. */
+function silentSentence() {
+  if (silent.length <= NAMED) return word(silent.length > 1 ? "silent hosts" : "silent host", { hosts: silent.join(", ") });
+  return word("silent many", { hosts: silent.slice(0, 2).join(", "), count: silent.length - 2 });
+}
+
+/** What is wrong with the line, as [look, icon, sentence, whether the page of hosts tells more]; null: nothing. */
 function trouble() {
   const now = Date.now();
   if (state === "out") return ["offline", "bi-box-arrow-right", word("signed out long")];
   if (state === "offline" && now - downSince > PATIENCE) return ["offline", "bi-wifi-off", word("reconnecting long")];
   if (state === "polling" && now - pollingSince > BLOCKED) return ["late", "bi-arrow-repeat", word("asking long")];
   if (state === "live" && deaf) return ["late", "bi-arrow-repeat", word("no news long")];
-  if (silent.length) return ["late", "bi-hdd-network", word("silent hosts", { hosts: silent.join(", ") })];
+  if (silent.length) return ["late", "bi-hdd-network", silentSentence(), true];
   return null;
 }
 
@@ -87,11 +93,12 @@ function banner() {
   element.hidden = !found;
   if (!found) element.dataset.said = "";
   if (!found || element.dataset.said === found.join()) return;
-  const [look, icon, sentence] = found;
+  const [look, icon, sentence, ofHosts = false] = found;
   element.dataset.said = found.join();
   element.classList.toggle("banner-offline", look === "offline");
   element.querySelector("i").className = `bi ${icon}`;
   element.querySelector("span").textContent = sentence;
+  element.querySelector("a").hidden = !ofHosts;
 }
 
 export function startLiveDot() {
