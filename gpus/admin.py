@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from gpus import cordon
 from gpus.models import GPU, Node
 
 MOST_SLOTS = 100
@@ -41,7 +42,9 @@ class ReportedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             for name, value in values.items():
                 setattr(row, name, value)
             row.save(update_fields=list(values))
-        count = len(rows)
+        self.say_changed(request, len(rows))
+
+    def say_changed(self, request: HttpRequest, count: int) -> None:
         self.message_user(request, ngettext("%d row changed.", "%d rows changed.", count) % count, messages.SUCCESS)
 
 
@@ -75,11 +78,17 @@ class NodeAdmin(ReportedAdmin):
 
     @admin.action(description=_("Cordon: no new jobs (running ones go on)"), permissions=["change"])
     def cordon(self, request: HttpRequest, nodes: QuerySet[Node]) -> None:
-        self.changed(request, nodes, cordoned=True, cordon_reason=request.POST.get("reason", "")[:200])
+        reason = request.POST.get("reason", "")
+        self.say_changed(request, sum(cordon.cordon(node, request.user, reason) for node in nodes))
 
     @admin.action(description=_("Uncordon"), permissions=["change"])
     def uncordon(self, request: HttpRequest, nodes: QuerySet[Node]) -> None:
-        self.changed(request, nodes, cordoned=False, cordon_reason="")
+        self.say_changed(request, sum(cordon.uncordon(node, request.user) for node in nodes))
+
+    def save_model(self, request: HttpRequest, obj: Node, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        if {"cordoned", "cordon_reason"} & set(form.changed_data):
+            cordon.note(obj, request.user)
 
 
 class GPUForm(forms.ModelForm):  # type: ignore[type-arg]

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from gpus.attribute import unexplained_mib
 from gpus.keep import Keeper
-from gpus.models import GPU, Node
+from gpus.models import GPU, HostEvent, Node
 from gpus.readings import GpuReading, HostReading
 
 _REFRESH = 5.0  # seconds between writes when nothing changed; sooner where SAMPLE_FRESH is short
@@ -91,6 +91,7 @@ class Inventory:
 
     def _write(self, node: Node, node_changes: Changes, changes: dict[str, Changes], reading: HostReading) -> None:
         if node_changes:
+            _note_change(node, node_changes)
             self._rewrite(node, Node.objects.filter(pk=node.pk), node_changes)
         for uuid, columns in changes.items():
             rows = GPU.objects.filter(uuid=uuid)
@@ -107,6 +108,15 @@ class Inventory:
             self.forget()
         for name, value in columns.items():
             setattr(row, name, value)
+
+
+def _note_change(node: Node, changes: Changes) -> None:
+    """Into the host's journal, when its GPUs as a whole cease to work or work again."""
+    before, after = node.gpu_status, changes.get("gpu_status", node.gpu_status)
+    if before == Node.GpuStatus.UNKNOWN or (before in _INVENTORY_TOLD) == (after in _INVENTORY_TOLD):
+        return
+    kind = "GPUS_WORK" if after in _INVENTORY_TOLD else "GPUS_FAILED"
+    HostEvent.objects.create(node=node, kind=kind, params={"status": after})
 
 
 def _node_changes(node: Node, reading: HostReading) -> Changes:

@@ -37,7 +37,7 @@ class Picture:
 
 
 def take_picture() -> Picture:
-    nodes = list(Node.objects.prefetch_related("gpus").order_by("name"))
+    nodes = list(Node.objects.filter(left_at=None).prefetch_related("gpus").order_by("name"))
     return Picture(timezone.now(), nodes, history.latest_of(node.name for node in nodes), holders())
 
 
@@ -74,7 +74,8 @@ def silent_hosts() -> list[str]:
     """Hosts that were heard of within a day, are open, and have been silent for too long: pages show old values."""
     now = timezone.now()
     told = {"last_seen__lt": now - timedelta(seconds=settings.NODE_SILENT_AFTER), "last_seen__gt": now - _FORGOTTEN}
-    return list(Node.objects.filter(cordoned=False, **told).order_by("name").values_list("name", flat=True))
+    silent = Node.objects.filter(cordoned=False, left_at=None, declared_dead_at=None, **told)
+    return list(silent.order_by("name").values_list("name", flat=True))
 
 
 def for_reader(reading: dict[str, Any], full: bool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from gpus.models import Node
 from gpus.sample import run_sampler
-from jobs import claims, containers, containers_images, firewall, hints
+from jobs import claims, containers, containers_images, declaredead, firewall, hints, hostevents, hostfacts
 from jobs import finish as finishing
 from jobs.follow import Follower
 from jobs.idle import watch_idle
@@ -32,6 +32,8 @@ from portal import logs, nodereports
 
 log = logging.getLogger(__name__)
 IMAGES_PERIOD = 600.0  # seconds
+FACTS_PERIOD = 60.0
+CLEARING_PERIOD = 1.0  # between two looks while something runs here that should not
 
 VERSION = "0.1.0"
 WATCH_PERIOD = 2.0
@@ -113,13 +115,19 @@ class Agent:
     def _look_at_engine(self) -> None:
         while not self.stopping.wait(settings.NODE_HEARTBEAT):
             guarded("a look at the engine", look_at_engine)
+            self._step("the host's facts", FACTS_PERIOD, hostfacts.tell)
             self._step("a look at the images", IMAGES_PERIOD, lambda: hints.remember(containers_images.images()))
 
     def _reconcile(self) -> None:
         while not self.stopping.is_set():
             self.reconcile_now.clear()
             guarded("reconciliation", lambda: reconcile(self.follower, self.finish))
+            guarded("a return", self._come_back)
             self.reconcile_now.wait(settings.RECONCILE_PERIOD)
+
+    def _come_back(self) -> None:
+        while not declaredead.come_back() and not self.stopping.wait(CLEARING_PERIOD):
+            reconcile(self.follower, self.finish)
 
     def finish(self, run_id: int) -> None:
         """Look at a run's end, in a thread of the pool."""
@@ -196,9 +204,14 @@ def guarded(name: str, function: Callable[[], None]) -> None:
 
 def register() -> None:
     """Make this host's row, or refresh it."""
-    Node.objects.get_or_create(name=settings.NODE_NAME)
+    node, _is_new = Node.objects.get_or_create(name=settings.NODE_NAME)
     guarded("registration", heartbeat)
+    guarded("a note of the start", lambda: _note_start(node))
     guarded("a look at the engine", look_at_engine)
+
+
+def _note_start(node: Node) -> None:
+    hostevents.note(node, "STARTED", version=VERSION)
 
 
 def heartbeat() -> None:
@@ -222,7 +235,11 @@ def look_at_engine() -> None:
         facts["engine_error"] = f"the Docker engine does not answer: {error}"
     except (containers.EngineRefused, firewall.NotProtected) as error:
         facts["engine_error"] = f"the job network is not protected: {error}"
-    Node.objects.filter(name=settings.NODE_NAME).update(**facts)
+    node = Node.objects.get(name=settings.NODE_NAME)
+    Node.objects.filter(pk=node.pk).update(**facts)
+    if bool(facts["engine_error"]) != bool(node.engine_error):
+        kind = "ENGINE_FAILED" if facts["engine_error"] else "ENGINE_WORKS"
+        hostevents.note(node, kind, message=str(facts["engine_error"])[:300])
 
 
 def _unfit(engine: containers.Engine) -> str:

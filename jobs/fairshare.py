@@ -24,7 +24,7 @@ _OFFERED = Q(gpus__hidden=False) & ~Q(gpus__health=GPU.Health.SPLIT) & Q(gpus__p
 
 def largest_host() -> Size:
     """The host with the most GPUs that are offered, and of those the one with the most CPUs; a usual one before any."""
-    rows = Node.objects.filter(millicpus__gt=0).annotate(count=Count("gpus", filter=_OFFERED))
+    rows = Node.objects.filter(millicpus__gt=0, left_at=None).annotate(count=Count("gpus", filter=_OFFERED))
     sizes = [
         Size(
             row.count, max(row.millicpus - row.reserved_millicpus, 0), max(row.memory_mib - row.reserved_memory_mib, 0)

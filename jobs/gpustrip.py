@@ -65,7 +65,7 @@ def strip(user: Any, held: Held) -> list[tuple[str, list[Cell]]]:
     now = timezone.now()
     shown = {holder.job for found in held.values() for holder in found}
     seen = set(visible_jobs(user).filter(pk__in=shown).values_list("pk", flat=True))
-    nodes = {node.pk: node for node in Node.objects.all()}
+    nodes = {node.pk: node for node in Node.objects.filter(left_at=None)}
     busy = _utilisation(nodes.values())
     hosts: dict[str, list[Cell]] = {}
     for gpu in GPU.objects.filter(Q(hidden=False) | Q(pk__in=held)).order_by("node__name", "index"):
@@ -89,6 +89,8 @@ def _closed(gpu: GPU, now: datetime) -> dict[str, Any] | None:
     """Why no job may have the GPU, as a reason to wait."""
     if not gpu.node.is_alive(now):
         return {"code": "NODES_SILENT", "nodes": gpu.node.name}
+    if gpu.node.declared_dead_at is not None:
+        return {"code": "NODES_RETURNING", "nodes": gpu.node.name}
     if gpu.node.cordoned:
         return cordoned(gpu.node)
     return why_unavailable(gpu, now)

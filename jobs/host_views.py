@@ -1,17 +1,29 @@
-"""Hosts: the door through which they join."""
+"""Hosts: the door through which they join, their pages, and what admins do to them."""
 
 import json
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
-from django.http import HttpRequest, JsonResponse
+from django.conf import settings
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from jobs import joining, wording
+from gpus import cordon
+from gpus.models import Node
+from jobs import declaredead, hostpage, joining, wording
+from jobs.queues import wake_scheduler
+from jobs.views import signed_in
 
 _LOOPBACK = ("127.0.0.1", "::1")
+View = Callable[..., HttpResponseBase]
 
 
 @csrf_exempt  # a host has no session: its token is all that counts
@@ -43,3 +55,119 @@ def _asked(request: HttpRequest) -> dict[str, str]:
 
 def _refused(code: str, params: dict[str, Any], status: int) -> JsonResponse:
     return JsonResponse({"errors": [{"code": code, "message": wording.host_refusal(code, params)}]}, status=status)
+
+
+# --- pages ---
+
+
+@signed_in
+@require_GET
+def hosts(request: HttpRequest) -> HttpResponseBase:
+    """All hosts; for its script only the table."""
+    part = "jobs/_hosts.html"
+    name = part if request.htmx else "jobs/hosts.html"  # type: ignore[attr-defined]
+    return render(request, name, {"part": part, "hosts": hostpage.hosts(request.user)})
+
+
+@signed_in
+@require_GET
+def host(request: HttpRequest, name: str) -> HttpResponseBase:
+    """One host: what it has and what runs there; for staff also its journal, and what can be done to it."""
+    found = _host(request, name)
+    context: dict[str, Any] = {"host": found, "part": "jobs/_host.html"}
+    if request.user.is_staff:
+        context |= {"events": hostpage.events(found.node), "access": hostpage.access(found.node)}
+    page = context["part"] if request.htmx else "jobs/host.html"  # type: ignore[attr-defined]
+    return render(request, page, context)
+
+
+def for_staff(view: View) -> View:
+    """Others are not told that there is such a page."""
+
+    @signed_in
+    @never_cache
+    @wraps(view)
+    def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not request.user.is_staff:
+            raise Http404
+        return view(request, *args, **kwargs)
+
+    return wrapped
+
+
+@for_staff
+@require_POST
+@sensitive_variables("secret")
+def token(request: HttpRequest) -> HttpResponse:
+    """Make a join token; this answer alone shows the command with it."""
+    try:
+        made, secret = joining.make_token(request.user, name=request.POST.get("name", "").strip())
+    except joining.Refused as refused:
+        messages.error(request, wording.host_refusal(refused.code, refused.params))
+        return redirect("hosts")
+    minutes = round(settings.JOIN_TOKEN_LIFE / 60)
+    context = {"token": made, "secret": secret, "public_url": settings.PUBLIC_URL, "minutes": minutes}
+    return render(request, "jobs/host_token.html", context)
+
+
+@for_staff
+@require_POST
+def close(request: HttpRequest, name: str) -> HttpResponse:
+    node = get_object_or_404(Node, name=name)
+    if cordon.cordon(node, request.user, request.POST.get("reason", "").strip()):
+        messages.success(request, _("%(node)s is closed to new jobs; running ones go on.") % {"node": name})
+    return redirect("host", name)
+
+
+@for_staff
+@require_POST
+def open_(request: HttpRequest, name: str) -> HttpResponse:
+    node = get_object_or_404(Node, name=name)
+    if cordon.uncordon(node, request.user):
+        wake_scheduler()
+        messages.success(request, _("%(node)s takes new jobs.") % {"node": name})
+    return redirect("host", name)
+
+
+@for_staff
+@require_http_methods(["GET", "POST"])
+def dead(request: HttpRequest, name: str) -> HttpResponse:
+    """What giving a silent host up would do to each job; then the deed."""
+    found = _host(request, name)
+    if not found.is_silent:
+        messages.error(request, wording.host_refusal("ALIVE", {"node": name}))
+        return redirect("host", name)
+    if request.method == "GET":
+        context = {"host": found, "stakes": declaredead.at_stake(found.node)}
+        return render(request, "jobs/host_dead.html", context)
+    try:
+        ended = declaredead.declare_dead(found.node, request.user)
+    except joining.Refused as refused:
+        messages.error(request, wording.host_refusal(refused.code, refused.params))
+        return redirect("host", name)
+    text = ngettext("%(count)d job was given up.", "%(count)d jobs were given up.", len(ended))
+    messages.success(request, text % {"count": len(ended)})
+    return redirect("host", name)
+
+
+@for_staff
+@require_http_methods(["GET", "POST"])
+def leave(request: HttpRequest, name: str) -> HttpResponse:
+    """Ask first; then take the host's access away."""
+    node = get_object_or_404(Node, name=name, left_at=None)
+    if request.method == "GET":
+        return render(request, "jobs/host_leave.html", {"node": node, "access": hostpage.access(node)})
+    try:
+        joining.leave(node, request.user)
+    except joining.Refused as refused:
+        messages.error(request, wording.host_refusal(refused.code, refused.params))
+        return redirect("host", name)
+    messages.success(request, _("%(node)s is removed. It can join again with a new token.") % {"node": name})
+    return redirect("hosts")
+
+
+def _host(request: HttpRequest, name: str) -> hostpage.Host:
+    found = hostpage.hosts(request.user, [name])
+    if not found:
+        raise Http404
+    return found[0]

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 PREFIX = "dkj_"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_TAKEN = ("join", "token")  # addresses of pages are beside those of hosts
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Rules of the whole installation that a node keeps too, where the portal's own environment has them.
 _SHARED = (
@@ -45,7 +46,7 @@ def make_token(by: Any = None, *, name: str = "") -> tuple[JoinToken, str]:
 
     Raises Refused: NAME, or what would refuse every host.
     """
-    if name and not NAME.fullmatch(name):
+    if name and not _is_name(name):
         raise Refused("NAME", name=name)
     _check_installation()
     secret, now = PREFIX + secrets.token_urlsafe(32), timezone.now()
@@ -125,7 +126,7 @@ def _admit(secret: str, name: str) -> tuple[Node, JoinToken]:
         raise Refused("TOKEN")
     token = JoinToken.objects.select_related("made_by").get(digest=digest)
     name = token.name or name
-    if not NAME.fullmatch(name):
+    if not _is_name(name):
         raise Refused("NAME", name=name)
     node, is_new = Node.objects.select_for_update().get_or_create(name=name)
     if not is_new and token.name != name and node.left_at is None:
@@ -134,6 +135,10 @@ def _admit(secret: str, name: str) -> tuple[Node, JoinToken]:
         node.left_at = None
         node.save(update_fields=["left_at"])
     return node, token
+
+
+def _is_name(name: str) -> bool:
+    return NAME.fullmatch(name) is not None and name not in _TAKEN
 
 
 def _role(name: str, password: str) -> str:

@@ -256,7 +256,7 @@ def _holders(by_user: bool, by_admin: bool, by_image: bool) -> tuple[str, ...]:
 
 def nodes(now: datetime, held: Iterable[Running]) -> tuple[Node, ...]:
     """Every host with its GPUs, what is allocated there, and why it is closed, if it is."""
-    hosts = {row.pk: row for row in NodeRow.objects.all()}
+    hosts = {row.pk: row for row in NodeRow.objects.filter(left_at=None)}
     gpus: dict[int, list[GPU]] = defaultdict(list)
     for gpu in GPU.objects.exclude(health=GPU.Health.SPLIT).order_by("node_id", "index"):
         if gpu.node_id in hosts:  # else its host has come just now
@@ -282,7 +282,7 @@ def hardware(now: datetime) -> tuple[Node, ...]:
 
 
 def _read_hardware(now: datetime) -> tuple[Node, ...]:
-    if NodeRow.objects.filter(Q(millicpus=0) | Q(gpu_status=NodeRow.GpuStatus.UNKNOWN)).exists():
+    if NodeRow.objects.filter(left_at=None).filter(Q(millicpus=0) | Q(gpu_status=NodeRow.GpuStatus.UNKNOWN)).exists():
         return ()
     return nodes(now, ())
 
@@ -312,6 +312,8 @@ def why_closed(row: NodeRow, now: datetime) -> Reason | None:
     """Why a host takes no new job: silent, cordoned, its engine or its driver does not work. None when it does."""
     if not row.is_alive(now):
         return {"code": "NODES_SILENT", "nodes": [row.name]}
+    if row.declared_dead_at is not None:
+        return {"code": "NODES_RETURNING", "nodes": [row.name]}
     if row.cordoned:
         return cordoned(row)
     if row.engine_error:

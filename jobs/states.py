@@ -192,9 +192,16 @@ def reason_for_wish(wish: Wish, *, by_owner: bool) -> EndReason:
     return REASON_OF_WISH[wish]
 
 
-def job_state_after(reason: EndReason, *, requeues: int, max_requeues: int, held: bool) -> JobState:
-    """Where a job goes when its run ends for `reason`: its end, or back to the queue at its old place."""
+def job_state_after(
+    reason: EndReason, *, requeues: int, max_requeues: int, held: bool, again: bool = False
+) -> JobState:
+    """Where a job goes when its run ends for `reason`: its end, or back to the queue at its old place.
+
+    `again`: it may be started again, which counts where its host was given up.
+    """
     state = JOB_STATE_AFTER[reason]
+    if reason is EndReason.HOST_LOST and again and requeues < max_requeues:
+        state = JobState.QUEUED
     if state is not JobState.QUEUED:
         return state
     if requeues >= max_requeues and reason not in FOR_OTHERS:

@@ -18,5 +18,12 @@ urlpatterns = [
     path("whatif/<int:pk>/", whatif_views.result, name="what_if_result"),
     path("estimates/", whatif_views.estimates_page, name="estimates"),
     path("history/", views.history, name="history"),
+    path("hosts/", host_views.hosts, name="hosts"),
     path("hosts/join/", host_views.join, name="host_join"),
+    path("hosts/token/", host_views.token, name="host_token"),
+    path("hosts/<slug:name>/", host_views.host, name="host"),
+    path("hosts/<slug:name>/cordon/", host_views.close, name="host_cordon"),
+    path("hosts/<slug:name>/uncordon/", host_views.open_, name="host_uncordon"),
+    path("hosts/<slug:name>/dead/", host_views.dead, name="host_dead"),
+    path("hosts/<slug:name>/leave/", host_views.leave, name="host_leave"),
 ]

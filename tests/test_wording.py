@@ -27,6 +27,7 @@ WAIT_PARAMS = {
     "NOT_LOOKED_AT": {},
     "NO_NODE": {},
     "NODES_SILENT": {"nodes": ["a", "b"]},
+    "NODES_RETURNING": {"nodes": ["a"]},
     "NODES_CORDONED": {"nodes": ["a"]},
     "DRIVER": {"node": "a", "status": "driver_mismatch"},
     "ENGINE": {"node": "a", "message": "the Docker engine does not answer"},

@@ -9,7 +9,7 @@ from jobs.wording.ends import Suggestion, end_label, end_sentence, run_label
 from jobs.wording.events import event_sentence, progress, warning
 from jobs.wording.expected import ahead, expected_start, trust
 from jobs.wording.extension import extension
-from jobs.wording.hosts import host_event, host_refusal
+from jobs.wording.hosts import clock_skew, host_event, host_problem, host_refusal, host_state
 from jobs.wording.loans import loan
 from jobs.wording.output import output_progress
 from jobs.wording.quantities import clock_time, cpus, duration, gpu_hours, gpu_share, gpus, memory, place
@@ -21,6 +21,7 @@ from jobs.wording.ways import suggestion, ways, ways_back
 __all__ = [
     "Suggestion",
     "ahead",
+    "clock_skew",
     "clock_time",
     "cpus",
     "duration",
@@ -34,7 +35,9 @@ __all__ = [
     "gpus",
     "headline",
     "host_event",
+    "host_problem",
     "host_refusal",
+    "host_state",
     "loan",
     "memory",
     "output_progress",

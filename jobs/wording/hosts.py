@@ -3,10 +3,12 @@
 from typing import Any
 
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext
 
-from gpus.models import HostEvent
+from gpus.models import HostEvent, Node
+from jobs.wording import quantities as q
 from jobs.wording.lookup import Params, Table, say
+from jobs.wording.waits import wait_reason
 
 
 def host_event(event: HostEvent) -> str:
@@ -20,6 +22,35 @@ def host_event(event: HostEvent) -> str:
 def host_refusal(code: str, params: dict[str, Any]) -> str:
     """Why a host may not join, leave or be declared dead."""
     return say(REFUSALS, code, params)
+
+
+def host_state(state: str) -> str:
+    """How a host is, in a word or two."""
+    return say(STATES, state, {})
+
+
+def host_problem(code: str, params: dict[str, Any]) -> str:
+    """What an administrator should look at."""
+    return say(PROBLEMS, code, params)
+
+
+def clock_skew(seconds: float | None) -> str:
+    """How far a host's clock is off."""
+    if seconds is None:
+        return _("not known")
+    if abs(seconds) < 0.1:
+        return _("right to 0.1 s")
+    words = {"seconds": f"{abs(seconds):.1f}"}
+    return _("%(seconds)s s ahead") % words if seconds > 0 else _("%(seconds)s s behind") % words
+
+
+def _disk(p: Params) -> str:
+    words = {"free": q.memory(p["free_mib"]), "total": q.memory(p["total_mib"]), "path": p["path"]}
+    return _("%(free)s of %(total)s are free on the disk of %(path)s.") % words
+
+
+def _gpu(p: Params) -> str:
+    return wait_reason(p["reason"])
 
 
 def _closed(p: Params) -> str:
@@ -52,8 +83,28 @@ EVENTS: Table = {
     "CAME_BACK": lambda p: _("Came back, and nothing of what was given up runs there any more"),
     "ENGINE_FAILED": lambda p: _("Its Docker engine: %(message)s") % p,
     "ENGINE_WORKS": lambda p: _("Its Docker engine works again"),
-    "GPUS_FAILED": lambda p: _("Its GPUs: %(message)s") % p,
+    "GPUS_FAILED": lambda p: _("Its GPUs: %(message)s") % {"message": Node.GpuStatus(p["status"]).label},
     "GPUS_WORK": lambda p: _("Its GPUs work again"),
+}
+
+STATES: Table = {
+    "left": lambda p: pgettext("host", "removed"),
+    "new": lambda p: pgettext("host", "not heard of yet"),
+    "dead": lambda p: pgettext("host", "declared dead"),
+    "silent": lambda p: pgettext("host", "no sign of life"),
+    "returning": lambda p: pgettext("host", "is being cleared"),
+    "engine": lambda p: pgettext("host", "engine trouble"),
+    "driver": lambda p: pgettext("host", "GPU trouble"),
+    "cordoned": lambda p: pgettext("host", "closed to new jobs"),
+    "works": lambda p: pgettext("host", "works"),
+}
+
+PROBLEMS: Table = {
+    "ENGINE": lambda p: _("Its Docker engine: %(message)s") % p,
+    "DRIVER": lambda p: _("Its GPUs: %(message)s") % {"message": p["message"] or Node.GpuStatus(p["status"]).label},
+    "CLOCK": lambda p: _("Its clock is wrong: %(skew)s.") % {"skew": clock_skew(p["seconds"])},
+    "DISK": _disk,
+    "GPU": _gpu,
 }
 
 REFUSALS: Table = {

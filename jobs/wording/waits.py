@@ -221,6 +221,9 @@ WAITS: Table = {
     "NOT_LOOKED_AT": lambda p: _("Just submitted: the scheduler looks at it within seconds."),
     "NO_NODE": lambda p: _("No host has joined yet; an administrator has to start one."),
     "NODES_SILENT": lambda p: _("No sign of life from %(nodes)s.") % {"nodes": q.names(p["nodes"])},
+    "NODES_RETURNING": lambda p: (
+        _("%(nodes)s was given up, and is cleared first of what runs there.") % {"nodes": q.names(p["nodes"])}
+    ),
     "NODES_CORDONED": _cordoned,
     "DRIVER": _driver,
     "ENGINE": lambda p: _("%(node)s takes no jobs: %(message)s.") % {**p, "message": str(p["message"]).rstrip(".")},

@@ -123,6 +123,11 @@ class Portal(Stack):
                    "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}  # fmt: skip
         connections["default"] = DatabaseWrapper(options, "default")
 
+    def restart_database(self) -> None:
+        """At a blow: every connection is cut."""
+        self.postgres.restart()
+        self.orm(lambda: connections["default"].close())
+
     def prepare(self) -> None:
         """The database and its cache table: pages of these tests need no style."""
         self.manage("migrate", "--verbosity", "0")
