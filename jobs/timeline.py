@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from auditlog.models import LogEntry
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from gpus.models import GPU, Node
 from jobs import hostdays, likely, snapshot, wording
@@ -45,7 +45,7 @@ def picture(user: Any, start: datetime, end: datetime, now: datetime) -> dict[st
     """
     hosts = list(Node.objects.prefetch_related("gpus").order_by("name"))
     lanes = _lanes(hosts)
-    inside = _overlapping(start, end)
+    inside = hostdays.overlapping(start, end)
     few = inside.values("pk")[: MOST_BLOCKS + 1].count() <= MOST_BLOCKS
     return {
         "now": now.timestamp(), "from": start.timestamp(), "to": end.timestamp(),
@@ -123,11 +123,6 @@ def _spans(changes: list[tuple[datetime, bool]], closed: bool) -> list[tuple[dat
 
 
 # --- blocks ---
-
-
-def _overlapping(start: datetime, end: datetime) -> QuerySet[Allocation]:
-    still = Q(released_at=None) | Q(released_at__gt=start)
-    return Allocation.objects.filter(still, created_at__lt=end).order_by()
 
 
 def _blocks(inside: QuerySet[Allocation], lanes: Lanes, user: Any, now: datetime) -> list[dict[str, Any]]:

@@ -129,6 +129,30 @@ def test_months_are_drawn_from_closed_days(alice: User, monkeypatch: pytest.Monk
     assert sum(found["bins"][0].values()) == pytest.approx(1.5)
 
 
+def test_closed_days_know_what_was_held_over_midnight(alice: User) -> None:
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    node = factories.make_node("alpha", gpus=4)
+    for days, lasts, index in ((20, 9 * DAY, 0), (12, HOUR, 1), (12, 20 * HOUR, 2), (11, 2 * HOUR, 1), (9, 8 * DAY, 2)):
+        ended(alice, node, today - days * DAY + 6 * HOUR, today - days * DAY + 6 * HOUR + lasts, index=index)
+    Allocation.objects.filter(created_at=today - 12 * DAY + 6 * HOUR, released_at__lt=today - 11 * DAY).update(
+        gpu_milli=0
+    )
+    live = factories.make_run(factories.make_job(alice), node, gpus=(node.gpus.get(index=3),))
+    Allocation.objects.filter(run=live).update(created_at=today - 13 * DAY)
+    windows = [(today - days * DAY + 9 * HOUR, lasts) for days in range(1, 22) for lasts in (HOUR, 40 * HOUR)]
+
+    def told() -> list[list[int]]:
+        return [sorted(hostdays.overlapping(start, start + lasts).values_list("pk", flat=True))
+                for start, lasts in windows]  # fmt: skip
+
+    before = told()
+    assert hostdays.roll_up(today + 12 * HOUR) == 20
+    assert told() == before
+    assert max(map(len, before)) > 2
+    HostDay.objects.filter(day=(today - 11 * DAY).date()).update(held_over=None)  # written by an older version
+    assert told() == before
+
+
 def test_a_page_costs_the_same_queries_whatever_ran(client: Client, alice: User) -> None:
     now = timezone.now()
     node = factories.make_node("alpha", gpus=4)

@@ -123,6 +123,8 @@ class HostDay(models.Model):
     day = models.DateField()
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
     gpu_seconds = models.FloatField()
+    # primary keys of the allocations that were held there as the day began; None: an older version has not told
+    held_over = models.JSONField(null=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["day", "node"], name="one_host_per_day")]

@@ -333,6 +333,7 @@ class Allocation(models.Model):
             models.Index(fields=["user", "released_at"], name="allocation_user"),
             models.Index(fields=["team", "released_at"], name="allocation_team"),
             models.Index(fields=["released_at", "created_at"], name="allocation_released"),
+            models.Index(fields=["created_at"], name="allocation_created"),
         ]
         verbose_name = _("allocation")
         verbose_name_plural = _("allocations")
