@@ -7,6 +7,7 @@ GPUs is counted in thousandths, since GPUs are shared; refusals tell GPUs, as pe
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
 Scope = Literal["user", "team"]
@@ -40,6 +41,12 @@ class Limits:
         """Whether any of them is on what is in use: else usage need not be known."""
         at_once = (self.gpus, self.millicpus, self.memory_mib, self.running_jobs, self.interactive_jobs)
         return self.has_budget or bool(self.gpus_by_model) or any(limit is not None for limit in at_once)
+
+    @cached_property
+    def of_gpus_alone(self) -> bool:
+        """Whether no start is refused for anything but how many GPUs are in use or asked for."""
+        others = self.millicpus, self.memory_mib, self.running_jobs, self.interactive_jobs, self.gpu_seconds
+        return self.limit_seconds is None and others == (None, None, None, None, None)
 
     @property
     def has_budget(self) -> bool:

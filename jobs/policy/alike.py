@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from jobs.policy.ledger import Ledger, least, suits
-from jobs.policy.view import Node, Waiting
+from jobs.policy.view import Waiting
 
 
 class Alike:
@@ -14,7 +14,7 @@ class Alike:
         found: dict[object, list[Ledger]] = defaultdict(list)
         for ledger in ledgers:
             if ledger.node.closed is None:
-                found[_what_is_there(ledger.node)].append(ledger)
+                found[_what_is_there(ledger)].append(ledger)
         self._alike = list(found.values())
         self._able: dict[object, list[Ledger]] = {}
 
@@ -29,9 +29,11 @@ class Alike:
         return found
 
 
-def _what_is_there(node: Node) -> object:
-    gpus = Counter((g.model, g.memory_mib, g.profile, g.slots) for g in node.gpus if g.unavailable is None)
-    return node.millicpus, node.memory_mib, node.labels, len(node.gpus), frozenset(gpus.items())
+def _what_is_there(ledger: Ledger) -> object:
+    node, layout = ledger.node, ledger.layout
+    well = [kind for kind, gpu in zip(layout.kinds, node.gpus, strict=True) if gpu.unavailable is None]
+    gpus = (layout.only, len(well)) if layout.only is not None else frozenset(Counter(well).items())
+    return node.millicpus, node.memory_mib, node.labels, len(node.gpus), gpus
 
 
 def could_ever_fit(job: Waiting, ledger: Ledger) -> bool:

@@ -14,8 +14,9 @@ class Demand:
         self.total = 0
         self._counts: dict[object, int] = {}
         self._samples: dict[object, Waiting] = {}
-        for job in jobs:
-            self.add(job)
+        of_shape = {job.shape: job for job in jobs}
+        for shape, count in Counter([job.shape for job in jobs]).items():
+            self.add(of_shape[shape], count)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:

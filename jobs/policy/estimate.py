@@ -12,19 +12,21 @@ all open nodes. A job that only closed nodes could take is not dated either: nob
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from jobs.policy.gaps import Gaps
 from jobs.policy.hardware import GpuKind, Hardware, kind_of
 from jobs.policy.ledger import Ledger, least, shares
 from jobs.policy.levels import Level, levels
+from jobs.policy.slack import Tight
 from jobs.policy.view import WHOLE, Expected, Gpu, Running, Snapshot, Waiting
-from jobs.quotas import least_milli
+from jobs.quotas import Limits, least_milli
 
 _QUICK = 0.1  # of its time limit: how soon a job ends at the earliest when no like jobs are known
 
@@ -34,29 +36,30 @@ def expected(
     line: Sequence[Waiting],
     started: Iterable[Running],
     hardware: Hardware,
+    tight: Tight,
     *,
     only: Collection[int] | None = None,
     unsure: Collection[int] = (),
 ) -> dict[int, Expected]:
     """The range for each job of `line`, which are those still waiting, in order; `only` for these where given.
 
-    `started` are the runs that this pass starts. `latest` is None for the `unsure`, whose gates open nobody knows
-    when, and for jobs on hold or that no open node could take, which hold back nobody else.
+    `started` are the runs that this pass starts; `tight` is of the snapshot. `latest` is None for the `unsure`, whose
+    gates open nobody knows when, and for jobs on hold or that no open node could take, which hold back nobody else.
     """
     now = snapshot.now
     ends = [_Ending(run, *_ends(run, now), run.milli) for run in (*snapshot.running, *started)]
-    early, late = _courses(snapshot, ends, hardware)
-    asks: dict[object, _Ask] = {}
+    early, late = _courses(snapshot, ends, hardware, tight)
+    asks: dict[object, tuple[_Ask, _Ask]] = {}
     found: dict[int, Expected] = {}
     for job in line:
         ask = asks.get(job.shape)
         if ask is None:
-            ask = asks[job.shape] = _Ask(job, hardware, early, late)
+            ask = asks[job.shape] = _Ask(job, hardware, early.pools), _Ask(job, hardware, late.pools)
         soon, far = 0.0, inf
-        if ask.open and not job.held_by:
+        if ask[0].open and not job.held_by:
             quick, slow = _takes(job)
             soonest = 0.0 if job.start_after is None else max((job.start_after - now).total_seconds(), 0.0)
-            soon, far = early.start(job, ask, soonest, quick), late.start(job, ask, soonest, slow)
+            soon, far = early.start(job, ask[0], soonest, quick), late.start(job, ask[1], soonest, slow)
         if only is None or job.id in only:
             found[job.id] = _range(now, min(soon, far), inf if job.id in unsure else far)
     return found
@@ -97,12 +100,18 @@ def _takes(job: Waiting) -> tuple[float, float]:
     return (0.0 if limit == inf else limit * _QUICK), limit
 
 
-def _courses(snapshot: Snapshot, ends: Sequence[_Ending], hardware: Hardware) -> tuple["_Course", "_Course"]:
+def _courses(
+    snapshot: Snapshot, ends: Sequence[_Ending], hardware: Hardware, tight: Tight
+) -> tuple["_Course", "_Course"]:
     pools = _pools(hardware, ends)
-    users = levels(snapshot.user_limits, ends, hardware, lambda run: run.user)
-    teams = levels(snapshot.team_limits, ends, hardware, lambda run: run.team)
+    users = levels(_of(snapshot.user_limits, tight.users), ends, hardware, attrgetter("user"))
+    teams = levels(_of(snapshot.team_limits, tight.teams), ends, hardware, attrgetter("team"))
     early, late = (_Course(hardware, ends, pools[late], users[late], teams[late], late=late) for late in (False, True))
     return early, late
+
+
+def _of(limits: Mapping[int, Limits], tight: Collection[int]) -> dict[int, Limits]:
+    return {pk: limits[pk] for pk in tight}
 
 
 class _Course:
@@ -124,7 +133,12 @@ class _Course:
             soonest = team.ready(job, ask.milli, soonest)
         if soonest == inf:
             return inf
-        at = self._room(job, ask, soonest, takes)
+        if ask.is_share:
+            at = _take_part(ask.pools, ask.milli, soonest, takes)
+        elif ask.count:
+            at = _take_soonest(ask.pools, ask.count, soonest, takes)
+        else:
+            at = self._host.take(job, soonest, takes)
         if at < inf:
             if user is not None:
                 user.take(job, ask.milli, at + takes)
@@ -132,34 +146,30 @@ class _Course:
                 team.take(job, ask.milli, at + takes)
         return at
 
-    def _room(self, job: Waiting, ask: "_Ask", soonest: float, takes: float) -> float:
-        if not job.gpus:
-            return self._host.take(job, soonest, takes)
-        pools = ask.late if self._late else ask.early
-        if ask.is_share:
-            best = _first_part(pools, ask.milli) if len(pools) > 1 else pools[0] if pools else None
-            return inf if best is None else best.take_part(ask.milli, soonest, takes)
-        return _take_soonest(pools, ask.count, soonest, takes)
-
     @cached_property
     def _host(self) -> "_Host":
         return _Host(self._hardware, [(end.late if self._late else end.early, end.run) for end in self._ends])
 
 
 class _Ask:
-    """What jobs of one shape take, and the pools that would do in both courses."""
+    """What jobs of one shape take, and the pools of a course that would do."""
 
-    def __init__(self, job: Waiting, hardware: Hardware, early: _Course, late: _Course) -> None:
+    def __init__(self, job: Waiting, hardware: Hardware, pools: dict["_Key", "_Pool"]) -> None:
         self.open = hardware.some_open(job)
         self.is_share, self.count, self.milli = shares(job), least(job), least_milli(job)
         kinds = hardware.suiting(job)
-        keys = [key for key in early.pools if key[0] in kinds and job.labels <= key[1]]
-        self.early = [early.pools[key] for key in keys]
-        self.late = [late.pools[key] for key in keys]
+        self.pools = [pool for key, pool in pools.items() if key[0] in kinds and job.labels <= key[1]]
+
+
+def _take_part(pools: Sequence["_Pool"], milli: int, soonest: float, takes: float) -> float:
+    """Take a share of a GPU where it is free first, as far as a glance tells, and say from when."""
+    if not pools:
+        return inf
+    pool = _first_part(pools, milli) if len(pools) > 1 else pools[0]
+    return pool.take_part(milli, soonest, takes)
 
 
 def _first_part(pools: Sequence["_Pool"], milli: int) -> "_Pool":
-    """The pool where a share of a GPU is free first, as far as a glance tells."""
     best, found = inf, pools[0]
     for pool in pools:
         free = pool.part_free(milli)
@@ -172,17 +182,18 @@ def _first_part(pools: Sequence["_Pool"], milli: int) -> "_Pool":
 
 def _take_soonest(pools: Sequence["_Pool"], count: int, soonest: float, takes: float) -> float:
     """Take so many GPUs where they are free first, and say from when."""
-    best: tuple[float, int] = (inf, -1)
-    found: _Pool | None = None
-    for pool in pools:
+    if not pools:
+        return inf
+    found = pools[0]
+    at, gap = found.free(count, soonest, takes)
+    for pool in pools[1:]:
+        if at <= soonest:
+            break
         free = pool.free(count, soonest, takes)
-        if free[0] < best[0]:
-            best, found = free, pool
-            if free[0] <= soonest:
-                break
-    if found is not None:
-        found.take(count, *best, takes)
-    return best[0]
+        if free[0] < at:
+            (at, gap), found = free, pool
+    found.take(count, at, gap, takes)
+    return at
 
 
 class _Pool:
@@ -211,18 +222,17 @@ class _Pool:
 
     def take(self, count: int, at: float, gap: int, takes: float) -> None:
         """Take what `free` found."""
+        until = at + takes
         if gap >= 0 and self._gaps is not None:
-            self._gaps.take(count, gap, at + takes)
-        elif at < inf:
-            self._take(count, at, at + takes)
-
-    def _take(self, count: int, at: float, until: float) -> None:
-        _time, number = self._heads[count][0]
+            self._gaps.take(count, gap, until)
+            return
+        if at == inf:
+            return
+        group = self._groups[self._heads[count][0][1]]
         self._soonest.clear()
-        group = self._groups[number]
         if self._gaps is not None and group[0] < at:
             self._gaps.add(group[:count], at)
-        group[:count] = []
+        del group[:count]
         place = len(group)
         while place and group[place - 1] > until:
             place -= 1
@@ -268,8 +278,7 @@ class _Pool:
         else:
             size = WHOLE
             at = max(whole, soonest)
-            if at < inf:
-                self._take(1, at, at + takes)
+            self.take(1, at, -1, takes)
         for part in too_small:
             heappush(self._parts, part)
         if at < inf:
@@ -322,15 +331,16 @@ def _course_pools(groups: dict[_Key, list[list[list[_Holds]]]], cut: dict[_Key, 
     pools = {}
     for key, found in groups.items():
         parts = [part for shared in cut.get(key, ()) for part in _parts(*shared, late=late)]
-        pools[key] = _Pool([sorted([_until(holds, late) for holds in here]) for here in found], parts, gaps=not late)
+        ends = [
+            sorted([holds[0][late] if len(holds) == 1 else _until(holds, late) for holds in here]) for here in found
+        ]
+        pools[key] = _Pool(ends, parts, gaps=not late)
     return pools
 
 
 def _until(holds: Sequence[_Holds], late: int) -> float:
-    """When the last of the runs ends."""
-    if not holds:
-        return 0.0
-    return holds[0][late] if len(holds) == 1 else max(hold[late] for hold in holds)
+    """When the last of the runs ends; 0 where there is none."""
+    return max([hold[late] for hold in holds], default=0.0)
 
 
 _Cut = tuple[int, int, list[_Holds]]  # the slots of a GPU, how many of them are free, and what holds the others

@@ -75,7 +75,7 @@ class Explain:
         gates = self._gates.again(job)
         if gates:
             return self._gated(job, gates)
-        allowed, closed = self._gates.narrowed(job)
+        allowed, closed = self._gates.narrowed(job) if self._gates.by_model else (job, [])
         key = None if closed else self._afterwards.alike(job)
         room = self._room_alone.get(key)
         if room is not None:

@@ -1,12 +1,11 @@
 """What holds a job back whatever room there is: holds, pause, start time, quotas, budget. Pure."""
 
 from collections.abc import Iterator
-from math import inf
 
 from jobs.policy.account import Account
 from jobs.policy.kinds import Kinds
 from jobs.policy.ledger import shares
-from jobs.policy.slack import Slacks
+from jobs.policy.slack import Slacks, Tight
 from jobs.policy.view import Reason, Snapshot, Waiting, changed
 from jobs.quotas import Limits, Refusal, Usage, closed_models, least_milli, most_gpus, never, start
 
@@ -18,12 +17,12 @@ _NOTHING = Usage()
 class Gates:
     """The gates of one pass, by what the account says has been given away until the moment of asking."""
 
-    def __init__(self, snapshot: Snapshot, account: Account, kinds: Kinds) -> None:
+    def __init__(self, snapshot: Snapshot, account: Account, kinds: Kinds, tight: Tight) -> None:
         self._snapshot = snapshot
         self._account = account
-        self._kinds = kinds
+        self._kinds, self._tight = kinds, tight
         limits = (*snapshot.user_limits.values(), *snapshot.team_limits.values())
-        self._by_model = any(limit.gpus_by_model for limit in limits)
+        self.by_model = any(limit.gpus_by_model for limit in limits)
         self._slacks = Slacks(snapshot.user_limits, account.users), Slacks(snapshot.team_limits, account.teams)
         self._idle = Slacks(snapshot.user_limits, {}), Slacks(snapshot.team_limits, {})
         self._found_never: dict[object, list[Refusal]] = {}
@@ -31,12 +30,23 @@ class Gates:
 
     def of(self, job: Waiting) -> list[Reason]:
         """Every gate that is shut for the job; empty when nothing but room can hold it back."""
+        quotas = [] if self._has_room(job, self._slacks) else self._quotas(job)
         if not job.held_by and job.start_after is None and self._snapshot.paused is None:
-            return self._quotas(job)
-        return [*self._holds(job), *self._switches(job), *self._quotas(job)]
+            return quotas
+        return [*self._holds(job), *self._switches(job), *quotas]
+
+    def _none_is_shut(self, job: Waiting) -> bool:
+        """Whether a glance tells, for all of the pass, that nothing but room can hold the job back."""
+        tight = self._tight
+        return (
+            job.user not in tight.users and job.team not in tight.teams
+            and not job.held_by and job.start_after is None and self._snapshot.paused is None
+        )  # fmt: skip
 
     def again(self, job: Waiting) -> list[Reason]:
         """As `of`, worked out anew only if its user or team was charged since this was last asked of the job."""
+        if self._none_is_shut(job):
+            return []
         user, team = self._account.users.get(job.user), self._account.teams.get(job.team)
         asked = self._asked.get(job.id)
         if asked is None or asked[0] is not user or asked[1] is not team:
@@ -51,9 +61,9 @@ class Gates:
         """The job as it may start now: an elastic one as large, any on such models, as quotas leave room for."""
         if job.least_gpus is not None:
             job = changed(job, gpus=max(min(most_gpus(job, *self._levels(job)), job.gpus), job.least_gpus))
-        if self._by_model:
+        if self.by_model:
             job = self.narrowed(job)[0]
-        return self._affordable(job) if shares(job) and self._kinds.cut_differently else job
+        return self._affordable(job) if self._kinds.cut_differently and shares(job) else job
 
     def _affordable(self, job: Waiting) -> Waiting:
         """A share kept off the GPUs where more would be charged for it than quotas leave: not all are cut alike."""
@@ -68,7 +78,7 @@ class Gates:
 
     def narrowed(self, job: Waiting) -> tuple[Waiting, list[Reason]]:
         """The job on the models that quotas leave room for, and why not on the others. Some must be left."""
-        if not job.gpus or not self._by_model or self._has_room(job, self._slacks):
+        if not job.gpus or not self.by_model or self._has_room(job, self._slacks):
             return job, []
         levels = self._levels(job)
         wanted = self._kinds.models(job)
@@ -94,13 +104,11 @@ class Gates:
     def _has_room(self, job: Waiting, slacks: tuple[Slacks, Slacks], milli: int | None = None) -> bool:
         """Whether a glance tells that no quota is in the way of the job, with so much of GPUs, else the least."""
         asked = least_milli(job) if milli is None else milli
-        seconds = inf if job.limit_seconds is None else job.limit_seconds
         users, teams = slacks
-        return users.have_room(job.user, job, asked, seconds) and teams.have_room(job.team, job, asked, seconds)
+        return users.have_room(job.user, job, asked) and teams.have_room(job.team, job, asked)
 
     def _quotas(self, job: Waiting) -> list[Reason]:
-        if self._has_room(job, self._slacks):
-            return []
+        """Asked where a glance does not tell that there are none."""
         levels = self._levels(job)
         refusals = self._never(job, levels) or start(job, *levels, models=self._kinds.models(job))
         return [refusal.as_dict() for refusal in refusals]

@@ -1,7 +1,7 @@
 """What teams are guaranteed, and what they hold beyond that, in thousandths of GPUs. Pure."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from jobs.policy.view import Snapshot, Waiting
@@ -41,6 +41,11 @@ class Guarantees:
             team: limits.guaranteed_gpus * WHOLE
             for team, limits in snapshot.team_limits.items() if limits.guaranteed_gpus
         }  # fmt: skip
+
+    @property
+    def teams(self) -> Collection[int]:
+        """Those that have some."""
+        return self._milli.keys()
 
     def of(self, team: int) -> int:
         return self._milli.get(team, 0)

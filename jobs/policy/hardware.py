@@ -5,7 +5,7 @@ A snapshot of the ledgers at the time it is made: to be made anew after any of t
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, islice
@@ -41,7 +41,7 @@ class Free:
 class NodeKind:
     """Nodes with the same GPUs, CPUs, memory and labels."""
 
-    def __init__(self, node: Node, counts: Counter[GpuKind], ledgers: Sequence[Ledger]) -> None:
+    def __init__(self, node: Node, counts: Mapping[GpuKind, int], ledgers: Sequence[Ledger]) -> None:
         self.millicpus, self.memory_mib, self.labels, self.counts = node.millicpus, node.memory_mib, node.labels, counts
         self.all = ledgers
         self.open = [ledger for ledger in ledgers if ledger.node.closed is None]
@@ -227,15 +227,15 @@ def _samples(ledger: Ledger) -> Iterable[Gpu]:
     return found if ledger.layout.only is None else islice(found, 1)
 
 
-def _counted(ledger: Ledger) -> Counter[GpuKind]:
+def _counted(ledger: Ledger) -> Mapping[GpuKind, int]:
     gpus = [gpu for gpu in ledger.node.gpus if gpu.unavailable is None or offered(gpu)]
     if ledger.layout.only is None or not gpus:
         return Counter(map(kind_of, gpus))
-    return Counter({kind_of(gpus[0]): len(gpus)})
+    return {kind_of(gpus[0]): len(gpus)}
 
 
 def _by_kind(ledgers: Iterable[Ledger]) -> Iterator[NodeKind]:
-    groups: dict[object, tuple[Node, Counter[GpuKind], list[Ledger]]] = {}
+    groups: dict[object, tuple[Node, Mapping[GpuKind, int], list[Ledger]]] = {}
     for ledger in ledgers:
         node = ledger.node
         counts = _counted(ledger)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jobs.policy.hardware import offered
 from jobs.policy.ledger import charge, is_asked_for, shares
-from jobs.policy.view import Node, Snapshot, Waiting, changed
+from jobs.policy.view import WHOLE, Node, Snapshot, Waiting, changed
 
 
 class Kinds:
@@ -52,4 +52,5 @@ def as_charged(snapshot: Snapshot, kinds: Kinds | None = None) -> Snapshot:
     if not any(map(shares, snapshot.waiting)):
         return snapshot
     kinds = Kinds(snapshot.nodes) if kinds is None else kinds
-    return replace(snapshot, waiting=tuple(map(kinds.charged, snapshot.waiting)))
+    waiting = tuple([kinds.charged(job) if job.gpu_milli < WHOLE else job for job in snapshot.waiting])
+    return replace(snapshot, waiting=waiting)

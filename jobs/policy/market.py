@@ -39,8 +39,8 @@ class Market:
         self._free = places.free
         asked = sum(gpus_of(job) * count for job, count in demand)
         scale = sum(self._free.values()) / asked if asked else 0.0
-        found = [(job, count * scale, places.usable(job)) for job, count in demand]
-        self._demand = [(job, count, usable) for job, count, usable in found if usable]
+        found = [(job, gpus_of(job), count * scale, places.usable(job)) for job, count in demand]
+        self._demand = [asked for asked in found if asked[-1]]
         self._price = dict.fromkeys(self._free, 1.0)
         for _ in range(ROUNDS):
             for cell, load in self._loads().items():
@@ -50,15 +50,15 @@ class Market:
     def _loads(self) -> dict[Cell, float]:
         """GPUs asked for each free one of a cell, at the present prices."""
         asked: dict[Cell, float] = defaultdict(float)
-        for job, count, usable in self._demand:
-            part = gpus_of(job) * self._rate(count, usable)
+        for _job, gpus, count, usable in self._demand:
+            part = gpus * self._rate(count, usable)
             for cell, here in usable.items():
                 asked[cell] += part * here / self._price[cell]
         return {cell: asked[cell] / free for cell, free in self._free.items()}
 
     def _rate(self, count: float, usable: dict[Cell, float]) -> float:
         """How many come to a GPU that could take them, where the price is 1; half of them, where it is 2."""
-        return count / sum(here / self._price[cell] for cell, here in usable.items())
+        return count / sum([here / self._price[cell] for cell, here in usable.items()])
 
     def _urgency(self, usable: dict[Cell, float]) -> float:
         """See `Ask`. Halfway between "all that is free will do" and "only these places will": a square root."""
@@ -69,10 +69,9 @@ class Market:
         """The requests that may come to the cell."""
         return [
             Ask(
-                job, gpus_of(job), min(self._rate(count, usable) / self._price[cell], MOST / gpus_of(job)),
-                self._urgency(usable),
+                job, gpus, min(self._rate(count, usable) / self._price[cell], MOST / gpus), self._urgency(usable)
             )
-            for job, count, usable in self._demand if cell in usable
+            for job, gpus, count, usable in self._demand if cell in usable
         ]  # fmt: skip
 
 

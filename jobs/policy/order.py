@@ -18,6 +18,8 @@ from jobs.quotas import Limits, Usage
 
 Key = tuple[bool, int, bool, float, float, datetime, int, "_Line"]  # no two jobs share an id: lines never compare
 
+Standing = tuple[bool, float, float]
+
 
 def in_order(snapshot: Snapshot) -> list[Waiting]:
     """All waiting jobs, first to start first, held ones too, as far as nothing is given away meanwhile."""
@@ -63,15 +65,23 @@ class Queue:
             key = self._heap[0]
             line = key[-1]
             if line.charges != self._standings.charges and (fresh := self._key(line)) != key:
-                heapq.heapreplace(self._heap, fresh)
+                self._put_back(fresh)
                 continue
             job = line.jobs.pop()
             if line.jobs:
-                heapq.heapreplace(self._heap, self._key(line))
+                self._put_back(self._key(line))
             else:
                 heapq.heappop(self._heap)
             return job
         raise StopIteration
+
+    def _put_back(self, key: Key) -> None:
+        """The first line has this key now. Most stay first, which two looks tell."""
+        heap = self._heap
+        if len(heap) > 2 and key < heap[1] and key < heap[2]:
+            heap[0] = key
+        else:
+            heapq.heapreplace(heap, key)
 
     def charge(self, job: Waiting, gpus: int | None = None) -> None:
         """The job starts, with `gpus` where it is elastic: its owner and team stand further back for the rest."""
@@ -91,16 +101,21 @@ class Standings:
     def __init__(self, snapshot: Snapshot) -> None:
         self._tree = fairtree.tree_of(snapshot)
         self._marks, self._weights = _Marks(snapshot), snapshot.rules.weights
+        self._known: dict[tuple[int, int], Standing] = {}
         self.charges = 0
 
     def charge(self, job: Waiting, gpus: int | None = None) -> None:
         self.charges += 1
+        self._known.clear()
         self._tree.charge(job.team, job.user, fairtree.to_take(job, gpus, self._weights))
         self._marks.charge(job, gpus)
 
-    def of(self, team: int, user: int) -> tuple[bool, float, float]:
+    def of(self, team: int, user: int) -> Standing:
         """Whether a soft mark is passed, and the loads of both levels: the smaller goes first."""
-        return (self._marks.beyond(team, user), *self._tree.load(team, user))
+        found = self._known.get((team, user))
+        if found is None:
+            found = self._known[team, user] = self._marks.beyond(team, user), *self._tree.load(team, user)
+        return found
 
 
 @dataclass
@@ -113,7 +128,7 @@ class _Line:
     user: int
     jobs: list[Waiting]
     charges: int = -1  # how many the key in the heap, and `standing`, know of
-    standing: tuple[bool, float, float] = (False, 0.0, 0.0)
+    standing: Standing = (False, 0.0, 0.0)
 
     def __post_init__(self) -> None:
         if len(self.jobs) > 1:

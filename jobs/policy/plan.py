@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache, cached_property
+from math import inf
 
 from jobs.policy import estimate, place, reserve
 from jobs.policy.account import Account
@@ -23,6 +24,7 @@ from jobs.policy.ledger import Ledger, charged, least, slots_of
 from jobs.policy.levels import only_model
 from jobs.policy.places import Places
 from jobs.policy.preempt import Preempting, Way
+from jobs.policy.slack import Tight
 from jobs.policy.turns import Turns
 from jobs.policy.view import (
     Expected,
@@ -93,7 +95,8 @@ class _Pass:
         kinds = Kinds(snapshot.nodes)
         self.snapshot = snapshot = as_charged(snapshot, kinds)
         self.account = Account(snapshot)
-        self.gates = Gates(snapshot, self.account, kinds)
+        self.tight = Tight(snapshot)
+        self.gates = Gates(snapshot, self.account, kinds, self.tight)
         self.guarantees = Guarantees(snapshot)
         self.preempting = Preempting(snapshot, self.account.nodes, self.guarantees)
         self.ends = reserve.Ends(snapshot.running, snapshot.now)
@@ -127,7 +130,8 @@ class _Pass:
             self.left.append(job)
             return True
         asked = self.gates.as_allowed(job)
-        limit, refused = _limit(asked), self._no_room.get(asked.shape)
+        limit = inf if asked.limit_seconds is None else asked.limit_seconds
+        refused = self._no_room.get(asked.shape)
         if refused is None or limit < refused:  # room only gets less: what was refused stays so, and what takes longer
             ledger = place.choose(asked, self.account.fleet)
             if ledger is not None:
@@ -172,8 +176,10 @@ class _Pass:
 
     def make_way(self, job: Waiting) -> bool:
         """Stop runs for the job, if there are any that may be stopped for it and it fits once they have."""
+        if self.preempting.is_over:
+            return False
         entitled = self._is_entitled(job)
-        if not self.preempting.may(entitled=entitled):
+        if not entitled and not self.snapshot.rules.preempt_lower:
             return False
         way = self.preempting.way(self.gates.as_allowed(job), entitled=entitled)
         if way is None:
@@ -271,7 +277,9 @@ class _Pass:
             job.id for job in self.left for reason in reasons[job.id]
             if _is_unforeseen(reason["code"]) and self._is_open_ended(job, reason["code"])
         }  # fmt: skip
-        return estimate.expected(self.snapshot, self.left, self.started, self.hardware, only=only, unsure=unsure)
+        return estimate.expected(
+            self.snapshot, self.left, self.started, self.hardware, self.tight, only=only, unsure=unsure
+        )
 
     def _is_open_ended(self, job: Waiting, unforeseen: str) -> bool:
         """Whether nobody can say when this gate opens. Of a model's quota that is so where other models would do."""
@@ -306,10 +314,6 @@ def _freed(snapshot: Snapshot) -> dict[int, list[Running]]:
         if run.makes_way_for is not None:
             found[run.makes_way_for].append(run)
     return dict(found)
-
-
-def _limit(job: Waiting) -> float:
-    return float("inf") if job.limit_seconds is None else job.limit_seconds
 
 
 def _as_running(job: Waiting, asked: Waiting, ledger: Ledger, gpus: Collection[Gpu], snapshot: Snapshot) -> Running:

@@ -55,10 +55,7 @@ class Preempting:
         self._protecting: dict[object, Running | None] = {}
         self._told: set[object] = set()  # shapes of those
         self._winners = 0
-
-    def may(self, *, entitled: bool) -> bool:
-        """Whether it is worth while to look for a way."""
-        return (entitled or self._rules.preempt_lower) and self._winners < MOST_WINNERS
+        self.is_over = False  # no more ways are found in this pass
 
     def way(self, job: Waiting, *, entitled: bool) -> Way | None:
         """The runs to stop for a job that nothing but room holds back; None when there are none that would do."""
@@ -71,6 +68,7 @@ class Preempting:
         """Count the victims as gone."""
         self._gone.update(run.run for run in way.victims)
         self._winners += 1
+        self.is_over = self._winners >= MOST_WINNERS
         if way.why != GUARANTEE:  # its team has less now, and so has borrowed less
             self._candidates = {key: runs for key, runs in self._candidates.items() if key[0] == PRIORITY}
 

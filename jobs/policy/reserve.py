@@ -31,7 +31,7 @@ class Ends:
         self._by_node: dict[str, list[Running]] = defaultdict(list)
         self._sorted: dict[str, list[End]] = {}
         self._slots: dict[str, dict[str, list[tuple[float, int]]]] = {}
-        self._gpus: dict[str, dict[object, list[float]]] = {}
+        self._gpus: dict[str, tuple[list[int], dict[object, list[float]]]] = {}
         for run in runs:
             self._by_node[run.node].append(run)
 
@@ -59,27 +59,37 @@ class Ends:
 
     def gpus(self, ledger: Ledger, job: Waiting) -> list[float]:
         """In how many seconds each GPU of the node that would do has room for the job, first to come first."""
-        known = self._gpus.setdefault(ledger.node.name, {})
-        needs = ledger.layout.slots_for(job)
-        asked = (*needs, job.avoid, *ledger.free)
-        times = known.get(asked)
+        found = self._gpus.get(ledger.node.name)
+        if found is None or found[0] != ledger.free:
+            found = self._gpus[ledger.node.name] = ledger.free.copy(), {}
+        asked = (*ledger.layout.slots_for(job), job.avoid)
+        times = found[1].get(asked)
         if times is None:
-            coming = self.slots(ledger.node.name)
-            times = known[asked] = sorted([
-                _gpu_ready(need - free, coming.get(gpu.uuid, ()))
-                for need, gpu, free in zip(needs, ledger.node.gpus, ledger.free, strict=True)
-                if need and gpu.unavailable is None and gpu.uuid not in job.avoid
-            ])  # fmt: skip
+            times = found[1][asked] = self._times(ledger, job)
         return times
+
+    def _times(self, ledger: Ledger, job: Waiting) -> list[float]:
+        coming = self.slots(ledger.node.name)
+        together = zip(ledger.layout.slots_for(job), ledger.node.gpus, ledger.free, strict=True)
+        return sorted([
+            0.0 if free >= need else _gpu_ready(need - free, coming.get(gpu.uuid, ()))
+            for need, gpu, free in together
+            if need and gpu.unavailable is None and gpu.uuid not in job.avoid
+        ])  # fmt: skip
 
     def slots(self, node: str) -> dict[str, list[tuple[float, int]]]:
         """By GPU: in so many seconds so many slots come free, first to come first."""
-        if node not in self._slots:
+        found = self._slots.get(node)
+        if found is None:
             found = self._slots[node] = defaultdict(list)
-            for seconds, run in self.of(node):
+            for run in self._by_node.get(node, ()):
+                seconds = seconds_left(run, self._now)
                 for uuid, count in run.slots.items():
                     found[uuid].append((seconds, count))
-        return self._slots[node]
+            for coming in found.values():
+                if len(coming) > 1:
+                    coming.sort()
+        return found
 
 
 def seconds_left(run: Running, now: datetime) -> float:
@@ -110,14 +120,18 @@ def ready(job: Waiting, ledger: Ledger, ends: Ends, *, before: float = inf) -> f
 
     Where that is after `before`, any time after it may be told.
     """
-    host = _host_ready(job, ledger, ends)
-    return host if host == inf or host > before else max(host, _gpus_ready(job, ledger, ends))
+    enough = job.millicpus <= ledger.millicpus and job.memory_mib <= ledger.memory_mib
+    host = 0.0 if enough else _host_ready(job, ledger, ends)
+    need = least(job)
+    if not need or host == inf or host > before:
+        return host
+    times = ends.gpus(ledger, job)
+    return max(host, times[need - 1]) if len(times) >= need else inf
 
 
 def _host_ready(job: Waiting, ledger: Ledger, ends: Ends) -> float:
+    """Of CPUs and memory, of which not enough is free."""
     millicpus, memory_mib = job.millicpus - ledger.millicpus, job.memory_mib - ledger.memory_mib
-    if millicpus <= 0 and memory_mib <= 0:
-        return 0.0
     for seconds, run in ends.of(ledger.node.name):
         millicpus -= run.millicpus
         memory_mib -= run.memory_mib
@@ -126,17 +140,7 @@ def _host_ready(job: Waiting, ledger: Ledger, ends: Ends) -> float:
     return inf
 
 
-def _gpus_ready(job: Waiting, ledger: Ledger, ends: Ends) -> float:
-    need = least(job)
-    if not need:
-        return 0.0
-    times = ends.gpus(ledger, job)
-    return times[need - 1] if len(times) >= need else inf
-
-
 def _gpu_ready(lacking: int, coming: Sequence[tuple[float, int]]) -> float:
-    if lacking <= 0:
-        return 0.0
     for seconds, slots in coming:
         lacking -= slots
         if lacking <= 0:

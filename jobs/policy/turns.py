@@ -44,12 +44,13 @@ class Turns:
     def _parted(self) -> tuple[list[Waiting], list[Waiting], list[Waiting], list[Waiting]]:
         parts: tuple[list[Waiting], list[Waiting], list[Waiting], list[Waiting]] = [], [], [], []
         promised, pinned, guaranteed, rest = parts
+        teams = self._guarantees.teams
         for job in self._snapshot.waiting:
             if job.id in self._promised:
                 promised.append(job)
             elif job.pinned:
                 pinned.append(job)
-            elif self._guarantees.of(job.team) > 0:
+            elif job.team in teams:
                 guaranteed.append(job)
             else:
                 rest.append(job)
