@@ -28,14 +28,14 @@ from jobs.pull import Pulls
 from jobs.reconcile import reconcile
 from jobs.stop import end_grace, enforce_time_limits, kill, stop, stop_again
 from jobs.watch import watch_gpus, watch_logs, watch_memory
-from portal import logs, nodereports
+from portal import VERSION, health, logs, nodereports
+from portal.doctor.examine import examine
 
 log = logging.getLogger(__name__)
 IMAGES_PERIOD = 600.0  # seconds
 FACTS_PERIOD = 60.0
 CLEARING_PERIOD = 1.0  # between two looks while something runs here that should not
 
-VERSION = "0.1.0"
 WATCH_PERIOD = 2.0
 IDLE_PERIOD = 20.0
 FINISHERS = 4
@@ -84,6 +84,7 @@ class Agent:
             "engine": self._watch_ends,
             "look": self._look_at_engine,
             "reconcile": self._reconcile,
+            "doctor": self._look_at_itself,
             "pack": lambda: run_packer(node, self.stopping),
             "sampler": lambda: run_sampler(node, lambda: claims.of_node(node), self.stopping, self.sample_now),
         }
@@ -117,6 +118,11 @@ class Agent:
             guarded("a look at the engine", look_at_engine)
             self._step("the host's facts", FACTS_PERIOD, hostfacts.tell)
             self._step("a look at the images", IMAGES_PERIOD, lambda: hints.remember(containers_images.images()))
+
+    def _look_at_itself(self) -> None:
+        while not self.stopping.is_set():
+            guarded("the doctor's round", lambda: health.tell(settings.NODE_NAME, examine(["node"], sampled=True)))
+            self.stopping.wait(settings.DOCTOR_PERIOD)
 
     def _reconcile(self) -> None:
         while not self.stopping.is_set():

@@ -196,9 +196,24 @@ def _reports(nodes: list[str]) -> Iterator[Metric]:
         (((node,), told[node]["log_behind_bytes"]) for node in nodes if "log_behind_bytes" in told[node]),
     )  # fmt: skip
     yield _gauge(
+        "dockyard_unknown_containers", "Containers on a node of which the database knows no run", ["node"],
+        (((node,), len(told[node]["unknown"])) for node in nodes if "unknown" in told[node]),
+    )  # fmt: skip
+    yield _findings(told)
+    yield _gauge(
         "dockyard_log_behind_seconds", "Since when a node's oldest unshipped output waits", ["node"],
         (((node,), told[node]["log_behind_seconds"]) for node in nodes if "log_behind_seconds" in told[node]),
     )  # fmt: skip
+
+
+def _findings(told: dict[str, nodereports.Report]) -> Metric:
+    rows = (
+        ((node, verdict), sum(found["verdict"] == verdict for found in report["doctor"]["findings"]))
+        for node, report in told.items()
+        if "doctor" in report
+        for verdict in ("warn", "fail")
+    )
+    return _gauge("dockyard_node_findings", "What the doctor on a node has found", ["node", "verdict"], rows)
 
 
 def _queues(nodes: list[str]) -> Metric:

@@ -181,6 +181,7 @@ try:
     REDIS_REST = _seconds("REDIS_REST", 4)  # after Redis failed a page, how long this process's others do without
     NEWS_PING = _seconds("NEWS_PING", 2)  # how often a web process asks whether its news still come
     NEWS_SILENCE = _seconds("NEWS_SILENCE", 6)  # after so long without an answer, browsers are told that they don't
+    DOCTOR_PERIOD = _seconds("DOCTOR_PERIOD", 300)  # between two looks of a host at what it stands on
     METRICS_REREAD = _seconds("METRICS_REREAD", 5)  # how old the figures for Prometheus may be
     SOCKET_RECHECK = _seconds("SOCKET_RECHECK", 15)
     SOCKET_PING = _seconds("SOCKET_PING", 20)

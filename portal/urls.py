@@ -7,7 +7,7 @@ from django.urls import include, path
 from django.views.decorators.http import require_safe
 from django.views.generic import RedirectView
 
-from portal import probes, views
+from portal import health_views, probes, views
 from portal.accounts import by_mail
 from portal.api import api
 
@@ -16,6 +16,7 @@ handler400 = "portal.views.bad_request"
 urlpatterns = [
     path("", include("jobs.urls")),
     path("gpus/", include("gpus.urls")),
+    path("health/", health_views.page, name="health"),
     path("account/tokens/", views.tokens, name="tokens"),
     path("account/tokens/<int:pk>/revoke/", views.revoke_token, name="token_revoke"),
     path("accounts/password/reset/", by_mail(account_views.password_reset), name="account_reset_password"),

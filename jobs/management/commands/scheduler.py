@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from jobs import dispatch, gputime, hostdays, hostevents, joining, queues, whatif
 from jobs.retention import Retention
+from portal import health
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ class Command(BaseCommand):
 
 def _passes() -> None:
     """The timer: whatever Redis holds or has lost, a pass comes."""
-    kept = Retention()
+    kept, doctor = Retention(), health.Doctor()
     asked: subprocess.Popen[bytes] | None = None  # an admin's question that is worked on
     while True:
         close_old_connections()
@@ -42,6 +43,7 @@ def _passes() -> None:
             if asked is None or asked.poll() is not None:
                 asked = whatif.start_next(timezone.now())
             kept.prune(timezone.now())
+            doctor.look()
         except DatabaseError as error:
             log.warning("a pass failed, the next one comes: %s", error)
         except Exception:
