@@ -198,6 +198,7 @@ class ClusterAdmin(WakesScheduler):
     form = ClusterForm
     fieldsets = (
         (None, {"fields": ("paused", "pause_reason", "image_patterns", "last_pass_at")}),
+        (_("Network of jobs"), {"fields": ("egress", "egress_networks")}),
         (_("Order of the queue"), {"fields": ("half_life_days", "lift_after_hours")}),
         (_("What counts in fair share"), {"fields": ("gpu_weights", "cpu_weight", "memory_weight")}),
         (_("Stopping and moving jobs for others"), {"fields": (

@@ -10,7 +10,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from gpus.models import Node
-from jobs import secretbox, units
+from jobs import egress, secretbox, units
 from jobs.formfields import QuantityField
 from jobs.models import Cluster, Quota, RegistryLogin
 
@@ -79,6 +79,15 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Cluster
         fields = ("gpu_weights",)
+
+    def clean_egress_networks(self) -> str:
+        text: str = self.cleaned_data["egress_networks"]
+        try:
+            egress.networks(text)
+        except egress.BadNetworks as error:
+            said = gettext("“%(word)s” is no IPv4 network.") % {"word": error}
+            raise ValidationError(said, code="EGRESS") from error
+        return text
 
 
 class QuotaSizesForm(forms.ModelForm):  # type: ignore[type-arg]

@@ -236,7 +236,7 @@ def look_at_engine() -> None:
             "engine_id": engine.id, "engine_version": engine.version, "millicpus": engine.cpus * 1000,
             "memory_mib": engine.memory_mib, "engine_error": _unfit(engine),
         }  # fmt: skip
-        firewall.ensure()
+        firewall.ensure(*firewall.policy())
     except containers.EngineUnavailable as error:
         facts["engine_error"] = f"the Docker engine does not answer: {error}"
     except (containers.EngineRefused, firewall.NotProtected) as error:

@@ -78,6 +78,7 @@ class JobIn(Strict):
     interactive: Flag = Field(False, description="Somebody sits before it; limited by a quota of its own")
     preemptible: Flag = Field(False, description="May be stopped for jobs of higher priority, and starts again later")
     movable: Flag = Field(False, description="May be moved to other GPUs to make room: stopped, and started again")
+    offline: Flag = Field(False, description="Without any network; its image is fetched all the same")
     environment: dict[str, str] = Field({}, max_length=2000)
     secrets: dict[str, str] = Field({}, max_length=2000, description="As environment; encrypted, never shown again")
     mounts: list[Name] = Field([], max_length=100, description="Names of mounts; each appears at /mnt/NAME")
@@ -128,7 +129,7 @@ def _request(body: JobIn, limit: int | None, mounts: tuple[int, ...]) -> JobRequ
         mounts=mounts, start_after=body.start_after, gpu_milli=round(body.gpu_percent * 10),
         gpu_profile=body.gpu_profile, least_gpus=body.least_gpus, node_labels=tuple(body.node_labels),
         stop_signal=body.stop_signal, interactive=body.interactive, preemptible=body.preemptible,
-        movable=body.movable,
+        movable=body.movable, offline=body.offline,
     )  # fmt: skip
 
 

@@ -46,6 +46,7 @@ class JobRow(Schema):
     interactive: bool
     preemptible: bool
     movable: bool
+    offline: bool
     cpus: float
     memory_gib: float
     shm_gib: float

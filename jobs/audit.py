@@ -9,7 +9,7 @@ from portal.models import User
 # What agents and the scheduler write every few seconds is no decision of anybody's.
 NODE_WISHES = ["reserved_millicpus", "reserved_memory_mib", "labels", "cordoned", "cordon_reason"]
 GPU_WISHES = ["hidden", "quarantine_reason", "slots"]
-CLUSTER_WISHES = ["paused", "pause_reason", "image_patterns"]
+CLUSTER_WISHES = ["paused", "pause_reason", "image_patterns", "egress", "egress_networks"]
 
 
 def register() -> None:

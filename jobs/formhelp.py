@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -150,7 +151,8 @@ def levels_of(user: User, teams: list[Team]) -> dict[str, list[tuple[Limits, Usa
     """ "user" and each team's name to its limits and usage, budgets included."""
     now = timezone.now()
     mine, theirs = usage.user_limits([user]), usage.team_limits(teams)
-    mine_used, theirs_used = usage.usages("user", mine, now), usage.usages("team", theirs, now)
+    held = usage.holdings(Q(user=user) | Q(team__in=teams))
+    mine_used, theirs_used = usage.usages("user", mine, now, held), usage.usages("team", theirs, now, held)
     return {
         "user": [(mine[user.pk], mine_used[user.pk])],
         **{team.name: [(theirs[team.pk], theirs_used[team.pk])] for team in teams},
@@ -185,7 +187,7 @@ def _optional(request: JobRequest) -> Iterator[str]:
         yield from ("--least-gpus", str(request.least_gpus))
     for label in request.node_labels:
         yield from ("--label", label)
-    yield from (f"--{name}" for name in ("preemptible", "movable", "interactive") if getattr(request, name))
+    yield from (f"--{name}" for name in ("preemptible", "movable", "interactive", "offline") if getattr(request, name))
     if request.stop_signal != "SIGTERM":
         yield from ("--signal", request.stop_signal)
     if request.priority != Priority.NORMAL:

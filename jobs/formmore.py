@@ -10,7 +10,8 @@ from jobs.containerspec import SIGNALS
 from jobs.quotas import WHOLE
 
 NAMES = (
-    "gpu_percent", "gpu_profile", "least_gpus", "node_labels", "preemptible", "movable", "interactive", "stop_signal",
+    "gpu_percent", "gpu_profile", "least_gpus", "node_labels", "preemptible", "movable", "interactive", "offline",
+    "stop_signal",
 )  # fmt: skip
 
 
@@ -51,6 +52,10 @@ class MoreFields(forms.Form):
             "To make room for a large job: it is stopped and started again at once, with the same files."
         ),
     )
+    offline = forms.BooleanField(
+        label=gettext_lazy("Without network"), required=False,
+        help_text=gettext_lazy("It reaches nothing and looks up no name; its image is fetched all the same."),
+    )  # fmt: skip
     interactive = forms.BooleanField(
         label=gettext_lazy("Somebody works in it"),
         required=False,
@@ -66,8 +71,8 @@ class MoreFields(forms.Form):
     )
 
     def others(self) -> list[forms.BoundField]:
-        """What others may do to the job, and who sits before it."""
-        return [self[name] for name in ("preemptible", "movable", "interactive")]
+        """What others may do to the job, who sits before it, and whether it reaches anything."""
+        return [self[name] for name in ("preemptible", "movable", "interactive", "offline")]
 
     def has_more(self) -> bool:
         """Whether anything below the fold is filled in or wrong."""
@@ -116,7 +121,7 @@ def more_of(cleaned: dict[str, Any]) -> dict[str, Any]:
     percent = cleaned.get("gpu_percent")
     return {
         "node_labels": tuple(cleaned.get("node_labels") or ()), "stop_signal": cleaned.get("stop_signal") or "SIGTERM",
-        **{name: bool(cleaned.get(name)) for name in ("preemptible", "movable", "interactive")},
+        **{name: bool(cleaned.get(name)) for name in ("preemptible", "movable", "interactive", "offline")},
         "gpu_milli": WHOLE if percent is None else round(percent * 10),
         "gpu_profile": cleaned.get("gpu_profile") or "", "least_gpus": cleaned.get("least_gpus"),
     }  # fmt: skip

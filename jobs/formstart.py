@@ -45,7 +45,7 @@ def _cloned(user: User, job: Job) -> dict[str, Any]:
         "priority": job.priority, "mounts": [mount.pk for mount in job.mounts.all()],
         "gpu_percent": f"{job.gpu_milli / 10:g}" if job.gpu_milli < WHOLE else None, "gpu_profile": job.gpu_profile,
         "least_gpus": job.least_gpus, "node_labels": job.node_labels, "preemptible": job.preemptible,
-        "movable": job.movable, "interactive": job.interactive, "stop_signal": job.stop_signal,
+        "movable": job.movable, "offline": job.offline, "interactive": job.interactive, "stop_signal": job.stop_signal,
         "start_after": _future(job.start_after), "environment": _cloned_rows(user, job),
     }  # fmt: skip
 

@@ -163,7 +163,7 @@ def _facts(run: Run, image: containers_images.Image) -> RunFacts:
         injection=settings.GPU_INJECTION, uid=run.uid or 0, gid=run.gid or 0,
         millicpus=job.millicpus, memory_mib=job.memory_mib, shm_mib=job.shm_mib, pids=settings.PIDS_LIMIT,
         workspace=str(workspace.of_user(job.owner_id)), binds=mounts.binds(job),
-        network=firewall.NETWORK if settings.JOB_NETWORK == "isolated" else "none",
+        network=firewall.network_of(job),
         log_limit_bytes=settings.LOG_LIMIT_BYTES,
     )  # fmt: skip
 

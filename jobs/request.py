@@ -67,6 +67,7 @@ class JobRequest:
     interactive: bool = False
     preemptible: bool = False  # may be stopped, and started again later, for others
     movable: bool = False  # may be moved to other GPUs to make room
+    offline: bool = False  # without any network
     stop_signal: str = "SIGTERM"
     environment: tuple[tuple[str, str], ...] = ()  # in the order of the rows; also those of secrets
     secret_names: frozenset[str] = frozenset()  # which of `environment` are secret

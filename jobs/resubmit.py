@@ -28,6 +28,6 @@ def request_of(job: Job) -> JobRequest:
         environment=(*job.environment.items(), *secrets.items()), secret_names=frozenset(secrets),
         gpu_milli=job.gpu_milli, gpu_profile=job.gpu_profile, least_gpus=job.least_gpus,
         node_labels=tuple(job.node_labels), interactive=job.interactive, preemptible=job.preemptible,
-        movable=job.movable, stop_signal=job.stop_signal,
+        movable=job.movable, offline=job.offline, stop_signal=job.stop_signal,
         mounts=tuple(job.mounts.values_list("pk", flat=True)), cloned_from=job.pk,
     )  # fmt: skip

@@ -71,6 +71,7 @@ def _what(job: Job) -> dict[str, Any]:
         "gpus": job.gpus, "gpu_model": job.gpu_model, "gpu_percent": job.gpu_milli / 10, "gpu_profile": job.gpu_profile,
         "least_gpus": job.least_gpus, "node_labels": job.node_labels, "stop_signal": job.stop_signal,
         "interactive": job.interactive, "preemptible": job.preemptible, "movable": job.movable,
+        "offline": job.offline,
         "cpus": job.millicpus / 1000, "memory_gib": job.memory_mib / 1024, "shm_gib": job.shm_mib / 1024,
         "gpu_memory_gib": job.gpu_memory_mib / 1024, "grace_seconds": job.grace_seconds,
         "millicpus": job.millicpus, "memory_mib": job.memory_mib, "shm_mib": job.shm_mib,

@@ -186,7 +186,7 @@ def build(request: JobRequest, *, owner: Any, team: Team | None) -> Job:
         gpus=request.gpus, gpu_model=request.gpu_model, gpu_memory_mib=request.gpu_memory_mib,
         gpu_milli=request.gpu_milli, gpu_profile=request.gpu_profile, least_gpus=request.least_gpus,
         node_labels=list(request.node_labels), interactive=request.interactive, preemptible=request.preemptible,
-        movable=request.movable, stop_signal=request.stop_signal,
+        movable=request.movable, offline=request.offline, stop_signal=request.stop_signal,
         millicpus=request.millicpus, memory_mib=request.memory_mib, shm_mib=request.shm_mib,
         limit_seconds=request.limit_seconds, grace_seconds=request.grace_seconds, priority=request.priority,
         environment=plain, secrets_encrypted=sealed, start_after=request.start_after,

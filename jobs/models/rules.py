@@ -9,6 +9,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from jobs import egress
 from jobs.policy.weights import Weights
 
 
@@ -170,6 +171,12 @@ class RegistryLogin(models.Model):
         return self.registry
 
 
+class Egress(models.TextChoices):
+    OPEN = egress.OPEN, _("whatever their host reaches")
+    LISTED = egress.LISTED, _("only the listed networks")
+    NOTHING = egress.NOTHING, _("nothing: jobs have no network")
+
+
 class Cluster(models.Model):
     """The one row of cluster-wide switches, and the lease of the scheduler whose turn it is."""
 
@@ -185,6 +192,15 @@ class Cluster(models.Model):
             "Running jobs go on; a waiting job with another image does not start, and its owner is told why."
         ),
     )
+    egress = models.CharField(
+        _("jobs reach"), max_length=8, choices=Egress.choices, default=Egress.OPEN,
+        db_default=Egress.OPEN,
+        help_text=_("Never their host, each other, or the portal's Redis and database. Takes hold within seconds."),
+    )  # fmt: skip
+    egress_networks = models.TextField(
+        _("listed networks"), blank=True, db_default="",
+        help_text=_("IPv4 networks or addresses, one a line, such as 10.1.0.0/16."),
+    )  # fmt: skip
     half_life_days = models.PositiveSmallIntegerField(
         _("half-life of usage (days)"), default=7, help_text=_("After this, GPU-hours count half in the fair share.")
     )

@@ -73,6 +73,7 @@ class Job(models.Model):
     interactive = models.BooleanField(_("interactive"), default=False)
     preemptible = models.BooleanField(_("preemptible"), default=False)  # may be stopped and started again for others
     movable = models.BooleanField(_("movable"), default=False)  # the scheduler may move it to other GPUs to make room
+    offline = models.BooleanField(_("without network"), default=False, db_default=False)
     environment = models.JSONField(_("environment variables"), default=dict, blank=True)  # {name: value}
     secrets_encrypted = models.JSONField(default=dict, blank=True)  # {name: Fernet token}
     mounts = models.ManyToManyField(Mount, blank=True, related_name="jobs", verbose_name=_("mounts"))

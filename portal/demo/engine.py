@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from jobs.containerspec import bridge_name
+from jobs.egress import chain_of
 from portal.busybox import busybox_tar
 from portal.demo.children import Children, Failed, tail
 
@@ -141,13 +142,16 @@ def remove_bridge(installation: str, node: str) -> None:
 
 def drop_rules(bridge: str) -> None:
     """Remove every firewall rule on packets from or to this bridge."""
-    for rule in _rules_on(bridge):
-        _administer("iptables", "-w", "5", *rule)
+    for program in ("iptables", "ip6tables"):
+        for rule in _rules_on(program, bridge):
+            _administer(program, "-w", "5", *rule)
+        for step in ("-F", "-X"):
+            _administer(program, "-w", "5", step, chain_of(bridge))
 
 
-def _rules_on(bridge: str) -> Iterator[list[str]]:
+def _rules_on(program: str, bridge: str) -> Iterator[list[str]]:
     for table in ("filter", "nat"):
-        for line in _administer("iptables", "-w", "5", "-t", table, "-S").splitlines():
+        for line in _administer(program, "-w", "5", "-t", table, "-S").splitlines():
             words = line.split()
             if words[:1] == ["-A"] and bridge in words:
                 yield ["-t", table, "-D", *words[1:]]
