@@ -9,6 +9,7 @@ from jobs import wording
 register = template.Library()
 register.filter("host_state", wording.host_state)
 register.filter("host_event", wording.host_event)
+register.filter("size", wording.memory)
 
 
 @register.filter
