@@ -1,31 +1,32 @@
 """What is asked of the nodes: the requests that were seen and those that wait. Pure."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Self
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Self, TypeVar
 
 from jobs.policy.view import Running, Snapshot, Waiting, changed
+
+Request = TypeVar("Request", Waiting, Running)
 
 
 class Demand:
     """How often each shape of request was seen. The future is taken to be like this."""
 
-    def __init__(self, jobs: Iterable[Waiting] = ()) -> None:
+    def __init__(self, jobs: Sequence[Waiting] = ()) -> None:
         self.total = 0
         self._counts: dict[object, int] = {}
         self._samples: dict[object, Waiting] = {}
-        of_shape = {job.shape: job for job in jobs}
-        for shape, count in Counter([job.shape for job in jobs]).items():
-            self.add(of_shape[shape], count)
+        for alike in _alike([job.shape for job in jobs], jobs):
+            self.add(alike[0], len(alike))
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
         """The jobs that wait and those that run."""
         demand = cls(snapshot.waiting)
-        held = Counter((run.gpus, run.gpu_milli, run.millicpus, run.memory_mib) for run in snapshot.running)
-        samples = {(run.gpus, run.gpu_milli, run.millicpus, run.memory_mib): run for run in snapshot.running}
-        for shape, count in held.items():
-            demand.add(_as_asked(samples[shape]), count)
+        runs = snapshot.running
+        held = [(run.gpus, run.gpu_milli, run.millicpus, run.memory_mib) for run in runs]
+        for alike in _alike(held, runs):
+            demand.add(_as_asked(alike[0]), len(alike))
         return demand
 
     def add(self, job: Waiting, count: int = 1) -> None:
@@ -39,6 +40,14 @@ class Demand:
     def __iter__(self) -> Iterator[tuple[Waiting, int]]:
         """A request of each shape, and how many were seen."""
         return ((self._samples[shape], count) for shape, count in self._counts.items())
+
+
+def _alike(keys: Iterable[Hashable], requests: Iterable[Request]) -> Iterable[list[Request]]:
+    """Those of equal keys together, in the order in which the first of each came."""
+    found: dict[Hashable, list[Request]] = defaultdict(list)
+    for key, request in zip(keys, requests, strict=True):
+        found[key].append(request)
+    return found.values()
 
 
 def _as_asked(run: Running) -> Waiting:

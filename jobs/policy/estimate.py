@@ -88,8 +88,13 @@ def _ends(run: Running, now: datetime) -> tuple[float, float]:
     limit = inf if run.ends_by is None else max((run.ends_by - now).total_seconds(), 0.0)
     if run.likely is None:
         return (0.0 if limit == inf else limit * _QUICK), limit
-    early, late = (run.likely[0] - now).total_seconds(), (run.likely[1] - now).total_seconds()
-    return min(max(early, 0.0), limit), min(max(late, 0.0), limit)
+    early, late = run.likely
+    return _within((early - now).total_seconds(), limit), _within((late - now).total_seconds(), limit)
+
+
+def _within(seconds: float, limit: float) -> float:
+    """From now on, and no longer than the limit."""
+    return 0.0 if seconds < 0.0 else min(seconds, limit)
 
 
 def _takes(job: Waiting) -> tuple[float, float]:
@@ -186,7 +191,7 @@ def _take_soonest(pools: Sequence["_Pool"], count: int, soonest: float, takes: f
         return inf
     found = pools[0]
     at, gap = found.free(count, soonest, takes)
-    for pool in pools[1:]:
+    for pool in pools[1:] if at > soonest else ():
         if at <= soonest:
             break
         free = pool.free(count, soonest, takes)

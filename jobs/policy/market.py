@@ -42,7 +42,7 @@ class Market:
         found = [(job, gpus_of(job), count * scale, places.usable(job)) for job, count in demand]
         self._demand = [asked for asked in found if asked[-1]]
         self._price = dict.fromkeys(self._free, 1.0)
-        for _ in range(ROUNDS):
+        for _ in range(ROUNDS if len(self._free) > 1 else 0):  # from a single kind none can turn away
             for cell, load in self._loads().items():
                 self._price[cell] *= max(load, 0.1) ** 0.5
         self._load = self._loads()

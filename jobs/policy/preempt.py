@@ -230,9 +230,9 @@ def fewest(
 def _fits_without(job: Waiting, ledger: Ledger, gone: Sequence[Running]) -> bool:
     """Whether the job fits on the node once the runs have gone. The sums spare most of the trials."""
     if (
-        job.millicpus > ledger.millicpus + sum(run.millicpus for run in gone)
-        or job.memory_mib > ledger.memory_mib + sum(run.memory_mib for run in gone)
-        or least(job) > sum(map(bool, ledger.free)) + sum(run.gpus for run in gone)
+        job.millicpus > ledger.millicpus + sum([run.millicpus for run in gone])
+        or job.memory_mib > ledger.memory_mib + sum([run.memory_mib for run in gone])
+        or least(job) > sum(map(bool, ledger.free)) + sum([run.gpus for run in gone])
     ):
         return False
     trial = ledger.copy()

@@ -1,6 +1,6 @@
 """What quotas surely leave to one more job, as a few bounds: most jobs need no closer look. Pure."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
@@ -72,7 +72,7 @@ class Tight:
     """The users and teams whose quotas may hold jobs back in a pass: not all of theirs could start at once."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        users, teams = Counter[int](), Counter[int]()
+        users, teams = defaultdict[int, int](int), defaultdict[int, int](int)
         for job in snapshot.waiting:
             users[job.user] += job.gpus
             teams[job.team] += job.gpus
