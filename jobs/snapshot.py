@@ -57,6 +57,11 @@ def queue(now: datetime, *, cluster: Cluster) -> Snapshot:
     return _picture(now, cluster, (), running(now, past), tuple(waiting_jobs(past, cluster)), brief=True)
 
 
+def holdings(now: datetime, *, cluster: Cluster) -> Snapshot:
+    """The picture without the hosts and without what waits: enough to know who has had how much."""
+    return _picture(now, cluster, (), running(now, likely.past()), (), brief=True)
+
+
 def _picture(
     now: datetime, cluster: Cluster, hosts: tuple[Node, ...], runs: tuple[Running, ...], jobs: tuple[Waiting, ...], *,
     brief: bool,

@@ -36,7 +36,7 @@ class Standings:
 def standings(user: Any, now: datetime) -> Standings:
     """Every team by rank; the members only of the reader's own teams, and for staff of all."""
     cluster = Cluster.get()
-    picture = snapshot.queue(now, cluster=cluster)
+    picture = snapshot.holdings(now, cluster=cluster)
     tree = tree_of(picture)
     teams = tree.teams()
     names = {team.pk: team.name for team in Team.objects.all()}

@@ -108,13 +108,17 @@ def by_model(milli: int, models: Sequence[str]) -> dict[str, int]:
     return {model: milli * count // len(models) for model, count in Counter(models).items()}
 
 
-def usages(field: str, limits: Mapping[int, Limits], now: datetime) -> dict[int, Usage]:
+def usages(
+    field: str, limits: Mapping[int, Limits], now: datetime, held: Iterable[Holding] | None = None
+) -> dict[int, Usage]:
     """The usage of each of these users (field="user") or teams ("team"), whose limits tell of which time.
 
-    GPU-seconds are only summed for those who have a budget: that sum reads history.
+    GPU-seconds are only summed for those who have a budget: that sum reads history. `held`: what these hold, and maybe
+    others, for those who have read it.
     """
     queued = _queued("owner" if field == "user" else "team", set(limits))
-    return in_use(field, limits, holdings(Q(**{f"{field}__in": set(limits)})), now, queued=queued)
+    held = holdings(Q(**{f"{field}__in": set(limits)})) if held is None else held
+    return in_use(field, limits, held, now, queued=queued)
 
 
 def levels(owner: Any, team: Any, now: datetime, *, queued: bool = False) -> tuple[Level, Level]:

@@ -62,6 +62,13 @@ class _Circle:
 
     lengths: _Sorted
     shares: _Sorted
+    _tells: bool | None = None  # see `_shares_tell_more`; None: not looked at since the last run
+
+    def add(self, seconds: float, limit: int | None, *, stopped: bool) -> None:
+        self._tells = None
+        self.lengths.add(seconds, stopped=stopped)
+        if limit:
+            self.shares.add(min(seconds / limit, 1.0), stopped=stopped)
 
     def quantiles(self, ran: float, limit: int | None) -> tuple[float, float] | None:
         """How long such a run lasts that lasts longer than `ran`; None when too few ended later. inf: nobody knows."""
@@ -71,7 +78,10 @@ class _Circle:
         return _quantiles(_above(self.lengths.values, ran))
 
     def _shares_tell_more(self) -> bool:
-        return self.shares.ended >= FEWEST and _spread(self.shares.values) < _spread(self.lengths.values)
+        if self._tells is None:
+            enough = self.shares.ended >= FEWEST
+            self._tells = enough and _spread(self.shares.values) < _spread(self.lengths.values)
+        return self._tells
 
 
 class Past:
@@ -86,10 +96,9 @@ class Past:
         self._found.clear()
         for key in _circles(like):
             kept = KEPT if key else EVERYBODY_KEPT
-            circle = self._circles.setdefault(key, _Circle(_Sorted(kept), _Sorted(kept)))
-            circle.lengths.add(seconds, stopped=stopped)
-            if like.limit_seconds:
-                circle.shares.add(min(seconds / like.limit_seconds, 1.0), stopped=stopped)
+            if key not in self._circles:
+                self._circles[key] = _Circle(_Sorted(kept), _Sorted(kept))
+            self._circles[key].add(seconds, like.limit_seconds, stopped=stopped)
 
     def seconds(self, like: Like, *, ran: float = 0.0) -> tuple[float, float] | None:
         """A low and a high quantile of how long such a job runs in all, if it ran so long already; None: no idea."""

@@ -1,8 +1,11 @@
 """Template names of `jobs.looks`."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from django import template
+from django.template.loader import render_to_string
+from django.utils.translation import get_language
 
 from jobs.looks import Output, cannot_start, idle, output, state_look
 from jobs.models import Job
@@ -15,6 +18,17 @@ register = template.Library()
 register.filter("state_look", state_look)
 register.filter("cannot_start", cannot_start)
 register.filter("is_help", is_way)
+
+
+@register.simple_tag
+def state_chip(state: str) -> str:
+    """`partials/state.html`, made once for each state and language: a page has as many as it has jobs."""
+    return _chip(state, get_language())
+
+
+@lru_cache(maxsize=64)
+def _chip(state: str, _language: str) -> str:
+    return render_to_string("partials/state.html", {"state": state})
 
 
 @register.filter

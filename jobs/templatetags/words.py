@@ -1,6 +1,7 @@
 """`jobs.wording` and what rows of jobs need, in templates."""
 
 from datetime import datetime
+from html import escape
 from typing import Any
 
 from django import template
@@ -8,7 +9,7 @@ from django.forms import BoundField
 from django.template import Context
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from jobs import history, wording
@@ -46,15 +47,14 @@ def wait_reason(context: Context, reason: dict[str, Any]) -> str:
 def gpu_cell(context: Context, cell: Cell) -> SafeString:
     """A GPU of the dashboard's strip. Here and not in a template: there are hundreds on a page."""
     who = ", ".join(f"{holder.username} #{holder.job}" for holder in cell.holders)
-    said = who or (wait_reason(context, cell.closed) if cell.closed else _cell_word(cell))
-    busy = f" · {cell.busy} %" if who and cell.busy is not None else ""
-    bar = format_html(_BAR, cell.busy) if busy else "" if who else _MARKS.get(cell.kind, _MARKS["free"])
-    return format_html(
-        '<a class="cell cell-{}" href="{}" title="GPU {} · {} · {}{}">'
-        '<span class="visually-hidden">GPU {}: {}{}</span>{}</a>',
-        cell.kind, f"/jobs/{cell.job}/" if cell.job else "/gpus/", cell.index, cell.model, said, busy, cell.index, said,
-        busy, bar,
-    )  # fmt: skip
+    busy = f" · {cell.busy:.0f} %" if who and cell.busy is not None else ""
+    said = escape(who or (wait_reason(context, cell.closed) if cell.closed else _cell_word(cell))) + busy
+    bar = _BAR.format(round(cell.busy)) if busy else "" if who else _MARKS.get(cell.kind, _MARKS["free"])
+    href = f"/jobs/{cell.job:d}/" if cell.job else "/gpus/"
+    return mark_safe(  # noqa: S308 - what people or hosts have named is escaped; the rest is numbers and our own
+        f'<a class="cell cell-{cell.kind}" href="{href}" title="GPU {cell.index:d} · {escape(cell.model)} · {said}">'
+        f'<span class="visually-hidden">GPU {cell.index:d}: {said}</span>{bar}</a>'
+    )
 
 
 def _cell_word(cell: Cell) -> str:

@@ -1,16 +1,18 @@
 """What every page says the same way: times, durations, memory, and the words that scripts show."""
 
 from datetime import datetime, timedelta
+from functools import lru_cache
+from html import escape
 
 from django import template
 from django.conf import settings
 from django.utils import timezone
 from django.utils.formats import date_format
-from django.utils.html import format_html, json_script
-from django.utils.safestring import SafeString
+from django.utils.html import json_script
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.timesince import timesince
+from django.utils.translation import get_language, pgettext
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
 
 from jobs import plain
 from portal.jswords import words
@@ -25,10 +27,10 @@ def when(at: datetime | None, style: str = "ago") -> SafeString | str:
         return "–"
     local = timezone.localtime(at)
     absolute = date_format(local, "DATETIME_FORMAT")
-    return format_html(
-        '<time datetime="{}" data-when="{}" title="{}">{}</time>',
-        at.isoformat(), style, absolute, _moment(at, style) or absolute,
-    )  # fmt: skip
+    return mark_safe(  # noqa: S308 - times in our own words; not format_html, which costs as much as all the rest
+        f'<time datetime="{at.isoformat()}" data-when="{escape(style)}" title="{escape(absolute)}">'
+        f"{escape(_moment(at, style) or absolute)}</time>"
+    )
 
 
 def _moment(at: datetime, style: str) -> str:
@@ -57,7 +59,7 @@ def visible(text: object) -> str:
 @register.filter
 def named(text: object) -> SafeString:
     """What a person wrote, in its own direction, which is none of the text's around it."""
-    return format_html("<bdi>{}</bdi>", plain.visible(str(text)))
+    return mark_safe(f"<bdi>{escape(plain.visible(str(text)))}</bdi>")  # noqa: S308
 
 
 @register.filter
@@ -128,4 +130,9 @@ def gpus_are_simulated() -> bool:
 @register.simple_tag
 def js_words() -> SafeString:
     """The translated words that scripts show, as JSON that no markup can leave."""
+    return _words_in(get_language())
+
+
+@lru_cache(maxsize=8)
+def _words_in(_language: str) -> SafeString:
     return json_script(words(), "words")
