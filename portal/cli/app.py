@@ -172,7 +172,8 @@ def show_job(job: JobId, as_json: AsJson = False) -> None:
     if as_json:
         print_json(answer)
     else:
-        show.job(answer, server.get(f"/api/jobs/{number}/events")["events"])
+        receipt = server.get(f"/api/jobs/{number}/receipt") if answer["is_ended"] else None
+        show.job(answer, server.get(f"/api/jobs/{number}/events")["events"], receipt)
 
 
 @app.command(help=_("Why a job waits, or why it ended; and what would help."))
@@ -312,6 +313,7 @@ def submit(
     preemptible: Annotated[bool, typer.Option("--preemptible", help=_("May be stopped for higher priority."))] = False,
     movable: Annotated[bool, typer.Option("--movable", help=_("May be moved to other GPUs to make room."))] = False,
     interactive: Annotated[bool, typer.Option("--interactive", help=_("Somebody works in it."))] = False,
+    offline: Annotated[bool, typer.Option("--offline", help=_("Without any network."))] = False,
     stop_signal: Annotated[str | None, typer.Option("--signal", help=_("To stop it by: SIGTERM, SIGINT …"))] = None,
     cpus: Annotated[str | None, typer.Option("--cpus", "-c", help=_("CPUs: 4, 0.5."))] = None,
     memory: Annotated[str | None, typer.Option("--memory", "-m", help=_("Memory: 16GiB, or 16."))] = None,
@@ -339,7 +341,7 @@ def submit(
         memory=memory, shm=shm, limit=limit, grace=grace, priority=priority, env=env or [], secret=secret or [],
         mounts=mount or [], start_after=start_after, gpu_percent=share, gpu_profile=profile, least_gpus=least_gpus,
         node_labels=label or [], preemptible=preemptible or None, movable=movable or None,
-        interactive=interactive or None, stop_signal=stop_signal,
+        interactive=interactive or None, offline=offline or None, stop_signal=stop_signal,
     )  # fmt: skip
     server, patient = client(), following.Patience.of(patience)
     if preview:

@@ -90,7 +90,7 @@ def follow(server: Client, job: int, *, patience: Patience, tail: int | None = N
 
     Raises Failure when the server is gone for longer than `patience`.
     """
-    with Waiting(job) as display:
+    with Waiting(job, shared=sys.stdout.isatty()) as display:
         try:
             ended = Follower(server, job, display, patience).to_the_end(-tail if tail else 0)
         except KeyboardInterrupt:
@@ -251,7 +251,7 @@ class Follower:
     def _print(self, offset: int, data: bytes) -> None:
         new = data[self.at.offset - offset :] if offset < self.at.offset else data
         if new:
-            self.display.close()
+            self.display.give_way()
             write_out(new)
             self.at.offset += len(new)
 

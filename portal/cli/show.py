@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.units import format_cpus, format_duration, format_memory
+from portal.cli.display import progress
 from portal.cli.text import _, ngettext
 
 Json = dict[str, Any]
@@ -113,11 +114,13 @@ def jobs(rows: list[Json], *, more: bool) -> None:
                  *([_("EXPECTED START")] if any(starts) else []), "~" + _("REASON"))  # fmt: skip
     for job, start in zip(rows, starts, strict=True):
         run, place = job.get("run") or {}, job.get("position")
-        reason = " ".join(filter(None, [f"[{place}]" if place else "", job["put_back"], job["headline"], _lent(job)]))
+        far = progress(job)
+        said = [f"{far} ·" if far else "", f"[{place}]" if place else "", job["idle"], job["put_back"], job["headline"],
+                _lent(job)]  # fmt: skip
         made.row(
             f"#{job['id']}", state(job), plain(job["name"]), plain(job["owner"]), str(job["gpus"]),
             plain(run.get("node") if job["is_live"] or job["is_ended"] else ""), _since(job),
-            *([plain(start)] if any(starts) else []), plain(reason),
+            *([plain(start)] if any(starts) else []), plain(" ".join(filter(None, said))),
         )  # fmt: skip
     made.show()
     if more:
@@ -142,13 +145,14 @@ def facts(rows: Iterable[tuple[str, Any]]) -> None:
     out.print(made)
 
 
-def job(found: Json, events: list[Json]) -> None:
+def job(found: Json, events: list[Json], receipt: Json | None = None) -> None:
     run, end = found.get("run") or {}, found.get("end") or {}
     gpus = found.get("gpus_granted") or []
     out.print(Text.assemble(f"#{found['id']} ", plain(found["name"]), "  ", state(found)))
     facts([
         (_("Put back"), found["put_back"]),
         (_("What is up"), found["headline"]),
+        (_("Progress"), progress(found)),
         (_("Borrowed"), found["loan"]),
         (_("Place in the queue"), (found.get("place") or {}).get("text")),
         (_("Expected start"), start(found.get("expected"))),
@@ -168,10 +172,23 @@ def job(found: Json, events: list[Json]) -> None:
         *((_("Warning"), text) for text in found.get("warnings") or []),
     ])  # fmt: skip
     out.print()
+    if receipt:
+        used(receipt)
     made = Listing(_("WHEN"), _("WHAT HAPPENED"))
     for event in events:
         made.row(when(event["at"]), plain(event["message"]))
     made.show()
+
+
+def used(receipt: Json) -> None:
+    """What a job used of what it asked for, and the request that would have done."""
+    made = Listing(_("RESOURCE"), _("ASKED FOR"), _("USED"))
+    for line in receipt["lines"]:
+        made.row(line["name"], line["asked"], line["used"])
+    made.show()
+    if receipt["advice"]:
+        out.print(plain(receipt["advice"]))
+    out.print()
 
 
 def _asked(found: Json) -> str:
@@ -184,12 +201,13 @@ def _asked(found: Json) -> str:
 
 def _wishes(found: Json) -> str:
     """What it asks of hosts and GPUs beside their number, and what others may do to it."""
-    words = {"preemptible": _("preemptible"), "movable": _("movable"), "interactive": _("interactive")}
+    words = {"preemptible": _("preemptible"), "movable": _("movable"), "interactive": _("interactive"),
+             "offline": _("without network")}  # fmt: skip
     return " · ".join([
         *([_("%s%% of the GPU") % f"{found['gpu_percent']:g}"] if found["gpu_percent"] < 100 else []),
         *([f"MIG {found['gpu_profile']}"] if found["gpu_profile"] else []),
         *([_("elastic from %d") % found["least_gpus"]] if found["least_gpus"] else []), *found["node_labels"],
-        *(word for name, word in words.items() if found[name]),
+        *(word for name, word in words.items() if found.get(name)),
         *([found["stop_signal"]] if found["stop_signal"] != "SIGTERM" else []),
     ])  # fmt: skip
 

@@ -72,6 +72,26 @@ def test_following_shows_output_live_and_ends_with_the_job_s_exit_code(shell: Sh
     assert b"exit code 7" in reader.err
 
 
+def test_how_far_a_job_is_by_its_own_output_is_said_beside_it(shell: Shell, team_of_alice: User) -> None:
+    job = factories.make_job(team_of_alice)
+    node = Node(job)
+    node.reach(120, 500)
+    assert "24 %, step 120 of 500, about 4 min" in said(shell.run("ps"))
+    assert "24 %, step 120 of 500" in said(shell.run("show", str(job.pk)))
+    with following(shell, job) as reader:
+        wait_until(lambda: b"24 %" in reader.err, "how far it is", seconds=60)
+        node.reach(121, 500)
+        node.reach(400, 500)
+        wait_until(lambda: b"80 %" in reader.err, "how far it has come", seconds=60)
+        node.finish(0)
+        assert reader.ends() == 0
+    assert reader.out == b""
+    assert reader.err.count(b"step 12") == 1, "a line for each tenth"
+    done = said(shell.run("show", str(job.pk)))
+    assert "ASKED FOR" in done
+    assert "24 %" not in done
+
+
 def test_following_survives_a_restart_of_the_server(shell: Shell, web: Web, team_of_alice: User) -> None:
     """ansible/awx#15342, #9747: nothing lost, nothing twice."""
     job = factories.make_job(team_of_alice)

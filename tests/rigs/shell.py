@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,13 @@ class Node:
         self.entries += 1
         tail.push(self.run.pk, 0, self.end, data, entries=self.entries)
         live.publish(live.log_topic(self.run.pk), {"generation": 0, "end": self.end})
+
+    def reach(self, done: int, total: int) -> None:
+        """Note how far its output says that it is, with five minutes to go."""
+        share = {"fraction": done / total, "label": "step", "done": done, "total": total}
+        found = {**share, "left": 299, "at": time.time()}
+        Run.objects.filter(pk=self.run.pk).update(output_progress=found)
+        live.publish(live.job_topic(self.run.job_id), {"job": self.run.job_id})
 
     def finish(self, code: int, reason: EndReason = EndReason.COMPLETED, state: JobState = JobState.SUCCEEDED) -> None:
         data = logstore.read(self.run, 0, self.end)
