@@ -134,4 +134,6 @@ def _timeline() -> dict[str, str]:
         "to": _("to"),
         "limit": _("its limit"),
         "likely": _("likely end"),
+        "short runs": _("{count} short runs, one close to the other"),
+        "click closer": _("Click to look closer"),
     }
