@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from portal.archive import Writer
 DATABASE, LOGS, FILES, WORKSPACES = "database/", "logs/", "files/", "workspaces/"
 _SEGMENTS = 'SELECT name, packed IS NULL, run_id, generation, "offset", length FROM jobs_logsegment ORDER BY id'
 _KEY_ROUNDS = 200_000
+Segment = tuple[Any, ...]  # name, whether it is raw, run, generation, offset, length
 
 
 @dataclass(frozen=True)
@@ -69,35 +71,36 @@ def fingerprint() -> str:
 
 def _fill(writer: Writer, *, with_logs: bool, with_workspaces: bool) -> tuple[Counter[str], int]:
     counts: Counter[str] = Counter()
-    missing = 0
+    moved: list[Segment] = []
     folder = tempfile.TemporaryDirectory(prefix=".dockyard-backup-", dir=writer.path.parent)
     with folder as place, databasedump.dumped(Path(place)) as (dump, query):
         with dump.open("rb") as file:
             writer.add(f"{DATABASE}{dump.name}", file, dump.stat().st_size)
-        for name, is_raw, *where in query(_SEGMENTS) if with_logs else ():
-            found = _add_segment(writer, name, where if is_raw else None)
-            counts["logs"] += found
-            missing += not found
+        for segment in query(_SEGMENTS) if with_logs else ():
+            if not _add(writer, f"{LOGS}{segment[0]}", _bytes_of(storages["logs"], segment[0])):
+                moved.append(segment)
+            counts["logs"] += 1
+    # Looked for only now: inside, PostgreSQL shows the rows as they were when the database was copied.
+    missing = sum(not _add_raw(writer, *segment) for segment in moved)
+    counts["logs"] -= missing
     counts["files"] = sum(1 for _ in _add_files(writer))
     if with_workspaces:
         counts["workspaces"] = sum(1 for _ in _add_tree(writer, Path(settings.WORKSPACE_ROOT)))
     return counts, missing
 
 
-def _add_segment(writer: Writer, name: str, place: list[int] | None) -> bool:
-    """The bytes that the row names: as they lie, or as they were before they were packed a moment ago.
+def _add_raw(writer: Writer, name: str, is_raw: bool, *place: int) -> bool:
+    """A segment that was packed since its row was copied: what the row names is made of what there is now.
 
-    `place`: of a raw segment, its run, generation, offset and length.
+    False when its log has expired or was replaced meanwhile.
     """
-    data = _bytes_of(storages["logs"], name)
-    if data is None and place is not None:
-        data = logstore.raw_bytes(*place)
+    return bool(is_raw) and _add(writer, f"{LOGS}{name}", logstore.raw_bytes(*place))
+
+
+def _add(writer: Writer, name: str, data: bytes | None) -> bool:
     if data is None:
-        return False  # its log expired, or was replaced, since the database was copied
-    with tempfile.SpooledTemporaryFile() as file:
-        file.write(data)
-        file.seek(0)
-        writer.add(f"{LOGS}{name}", file, len(data))
+        return False
+    writer.add(name, BytesIO(data), len(data))
     return True
 
 
@@ -112,12 +115,7 @@ def _bytes_of(storage: Storage, name: str) -> bytes | None:
 def _add_files(writer: Writer) -> Iterator[str]:
     storage = storages["default"]
     for name in walk(storage.listdir):
-        data = _bytes_of(storage, name)
-        if data is not None:
-            with tempfile.SpooledTemporaryFile() as file:
-                file.write(data)
-                file.seek(0)
-                writer.add(f"{FILES}{name}", file, len(data))
+        if _add(writer, f"{FILES}{name}", _bytes_of(storage, name)):
             yield name
 
 

@@ -88,10 +88,12 @@ def _in_the_way(force: bool) -> str:
 
 
 def _alive() -> list[str]:
+    """Which hosts were heard of within NODE_SILENT_AFTER, and whether a scheduler was."""
     since = timezone.now() - timedelta(seconds=settings.NODE_SILENT_AFTER)
     try:
         nodes = apps.get_model("gpus", "Node").objects.filter(last_seen__gte=since)
-        return list(nodes.order_by("name").values_list("name", flat=True))
+        scheduled = apps.get_model("jobs", "Cluster").objects.filter(last_pass_at__gte=since).exists()
+        return [*nodes.order_by("name").values_list("name", flat=True), *([_("the scheduler")] * scheduled)]
     except DatabaseError:  # empty, or of an older version
         return []
 

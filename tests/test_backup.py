@@ -1,9 +1,12 @@
 """What was backed up comes back as it was, and nothing that should not be replaced is."""
 
 import io
+import itertools
 import json
 import os
+import shutil
 import tarfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,9 @@ from django.core.files.storage import storages
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
+from django.utils import timezone
 
+from gpus.models import Node
 from jobs import logstore, secretbox
 from jobs.models import Cluster, Job, JobEvent, LogSegment, Run
 from portal import live
@@ -37,7 +42,8 @@ def _places(settings: Any, tmp_path: Path) -> None:
 
 
 def run_with_log(owner: User, text: bytes) -> Run:
-    run = factories.make_run(factories.make_job(owner, name="train ✓"), factories.make_node(last_seen=None))
+    node = Node.objects.first() or factories.make_node(last_seen=None)
+    run = factories.make_run(factories.make_job(owner, name="train ✓"), node)
     segment = logstore.save(run.pk, 0, 0, text)
     segment.save()
     return run
@@ -107,12 +113,60 @@ def test_a_segment_that_was_packed_meanwhile_is_in_it_raw(alice: User) -> None:
     assert logstore.raw_bytes(run.pk, 0, second.offset, second.length + 1) is None
 
 
+def test_a_backup_while_jobs_print_holds_whole_logs(alice: User, tmp_path: Path) -> None:
+    """Segments are added and packed under its hands; what its database names, it has, byte for byte."""
+    runs = [run_with_log(alice, b"") for _ in range(3)]
+    LogSegment.objects.all().delete()
+    stop, begun = threading.Event(), threading.Event()
+    writer = threading.Thread(target=keep_writing, args=([run.pk for run in runs], stop, begun))
+    writer.start()
+    try:
+        assert begun.wait(30)
+        made = back_up(tmp_path / "backups")
+    finally:
+        stop.set()
+        writer.join()
+    shutil.rmtree(tmp_path / "logs")
+    assert "× logs" in manage("restore", str(made), "--force")
+    read = 0
+    for run in Run.objects.filter(pk__in=[run.pk for run in runs]):
+        end = logstore.stored_end(run.pk, 0)
+        assert logstore.read(run, 0, end) == line_of(run.pk) * (end // len(line_of(run.pk)))
+        read += end
+    assert read > 0
+    assert Reader(made).manifest["missing_segments"] == 0
+
+
+def line_of(run: int) -> bytes:
+    return f"output of run {run:06d}\n".encode() * 50
+
+
+def keep_writing(runs: list[int], stop: threading.Event, begun: threading.Event) -> None:
+    """As a node does: one segment after another, and now and then all raw ones of a run become one that is packed."""
+    for turn in itertools.count():
+        if stop.is_set():
+            break
+        for run in runs:
+            logstore.save(run, 0, turn * len(line_of(run)), line_of(run)).save(force_insert=True)
+        if turn % 5 == 4:
+            run = runs[turn % len(runs)]
+            logstore.pack(list(LogSegment.objects.filter(run=run, packed__isnull=True).order_by("offset")))
+        if turn == 20:
+            begun.set()
+    connection.close()
+
+
 def test_what_is_there_is_not_replaced_unasked(alice: User, tmp_path: Path) -> None:
     made = back_up(tmp_path / "backups")
     with pytest.raises(CommandError, match="--force"):
         manage("restore", str(made))
     factories.make_node("gamma", gpus=0)  # heard of just now
     with pytest.raises(CommandError, match="gamma"):
+        manage("restore", str(made), "--force")
+    Node.objects.update(last_seen=None)
+    Cluster.get()
+    Cluster.objects.update(last_pass_at=timezone.now())
+    with pytest.raises(CommandError, match="the scheduler"):
         manage("restore", str(made), "--force")
     assert User.objects.filter(pk=alice.pk).exists()
 

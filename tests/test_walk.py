@@ -76,6 +76,7 @@ WEB: dict[str, dict[str, str]] = {
     "jobs/<int:pk>/resubmit/": {"POST": "see"},
     "queue/": {"GET": "person"},
     "fairshare/": {"GET": "person"},
+    "health/": {"GET": "staff"},
     "whatif/": {"GET": "staff", "POST": "staff"},
     "whatif/<int:pk>/": {"GET": "staff"},
     "estimates/": {"GET": "staff"},
