@@ -138,12 +138,24 @@ def test_a_run_of_one_s_own_that_holds_the_quota_dates_the_next_job() -> None:
     assert hours(plan, 1) == (1.0, 2.0)
 
 
-def test_a_model_s_quota_is_not_dated_where_there_is_a_choice_of_models() -> None:
+def test_where_models_are_bounded_a_job_with_a_choice_has_the_first_that_comes_free() -> None:
     limits = {1: Limits(scope="user", name="alice", gpus_by_model={A100: 1, L4: 1})}
     cards = (gpu("a", 0), gpu("a", 1), gpu("a", 2, model=L4))
-    jobs = [job(1, gpu_model=A100), job(2, gpu_model=L4), job(3)]
+    jobs = [job(1, gpu_model=A100, **like(4, 5)), job(2, gpu_model=L4, **like(1, 2)), job(3, **like(1, 2)), job(4)]
     plan = make_plan(snapshot(*jobs, nodes=(node(cards=cards),), user_limits=limits))
-    assert hours(plan, 3)[1] is None
+    assert plan.reasons[3][0]["code"] == "QUOTA_MODEL"
+    assert [hours(plan, pk) for pk in (3, 4)] == [(1.0, 2.0), (2.0, 4.0)]
+
+
+def test_the_place_that_a_moved_job_goes_on_at_counts_as_taken_for_as_long_as_it_runs() -> None:
+    ask = job(9, gpus=2, avoid=frozenset({"GPU-a-0", "GPU-a-1"}))
+    moving = run(1, "a", [0, 1], hours=6, job=9, stopping=True, goes_on=True, ask=ask)
+    stays = run(2, "a", [2, 3], hours=8)
+    jobs = [job(1, gpus=2, **like(1, 1)), job(2, gpus=2, **like(1, 1), labels=frozenset({"disk=big"}))]
+    hosts = (node("a"), node("b", gpus=2, labels=frozenset({"disk=big"})))
+    plan = make_plan(snapshot(*jobs, nodes=hosts, running=[moving, stays]))
+    assert [run.node for run in plan.going_on] == ["b"]
+    assert (hours(plan, 1), hours(plan, 2)[1]) == ((0.0, 0.0), 6.0)
 
 
 def test_when_gpu_hours_are_there_again_nobody_knows() -> None:

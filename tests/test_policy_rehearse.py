@@ -109,6 +109,22 @@ def test_what_is_held_undated_or_could_not_start_keeps_the_plan_s_range() -> Non
     assert starts(picture, plan, [3]) == {}, "its GPU's run never ends"
 
 
+def test_a_job_that_another_quota_holds_back_keeps_the_plan_s_range() -> None:
+    limits = {1: Limits(scope="user", name="alice", millicpus=1000)}
+    picture = snapshot(takes(1, 1), running=[sure(1, [0], 3, user=1)], user_limits=limits)
+    plan = make_plan(picture)
+    assert plan.reasons[1][0]["code"] == "QUOTA_CPUS"
+    assert rehearse(picture, plan, [1]) == plan.expected, "plays know nothing of CPUs, and would start it at once"
+
+
+def test_plays_leave_a_moved_job_its_place() -> None:
+    moving = run(1, "a", [0], job=9, stopping=True, goes_on=True, likely=(NOW + 5 * AN_HOUR,) * 2, hours=9,
+                 ask=job(9, avoid=frozenset({"GPU-a-0"})))  # fmt: skip
+    hosts = (node("a", gpus=1), node("b", gpus=1, labels=frozenset({"disk=big"})))
+    picture = snapshot(takes(1, 1, labels=frozenset({"disk=big"})), nodes=hosts, running=[moving])
+    assert played(picture, 1) == [5.0] * PLAYS
+
+
 def test_a_play_that_sees_no_start_counts_as_the_horizon() -> None:
     runs = [known(1, [0], 24, 24 * 30, ends_by=None)]
     found = starts(picture := snapshot(takes(1, 1), nodes=ONE, running=runs), make_plan(picture), [1]).get(1)

@@ -151,7 +151,6 @@ class Hardware:
         self.kept = [ledger for ledger in ledgers if ledger.kept is not None]
         self._suiting: dict[object, frozenset[GpuKind]] = {}
         self._alike: dict[frozenset[GpuKind], frozenset[GpuKind]] = {}  # one object for all that are equal
-        self._only_model: dict[frozenset[GpuKind], str] = {}
         self._able: dict[object, list[NodeKind]] = {}
         self._some_open: dict[object, bool] = {}
 
@@ -163,14 +162,6 @@ class Hardware:
         if found is None:
             found = frozenset(kind for kind, gpu in self.samples.items() if is_asked_for(gpu, job))
             found = self._suiting[ask] = self._alike.setdefault(found, found)
-        return found
-
-    def only_model(self, suiting: frozenset[GpuKind]) -> str:
-        """The model of all these kinds; empty where there are several, or none."""
-        found = self._only_model.get(suiting)
-        if found is None:
-            models = {model for model, *_rest in suiting}
-            found = self._only_model[suiting] = models.pop() if len(models) == 1 else ""
         return found
 
     def able(self, job: Waiting) -> list[NodeKind]:

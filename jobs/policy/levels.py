@@ -4,13 +4,12 @@ Quotas of GPU-hours are none of these.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from heapq import heapify, heappop, heappush
 from math import inf
-from operator import add, attrgetter, sub
+from operator import add, attrgetter, le, sub
 from typing import NamedTuple, Protocol
 
-from jobs.policy.hardware import Hardware
+from jobs.policy.hardware import GpuKind, Hardware
 from jobs.policy.view import WHOLE, Running, Waiting
 from jobs.quotas import Limits, least_milli
 
@@ -53,13 +52,13 @@ class Level:
         more = self._more
         if more is None and self._used + milli <= self._milli and self._running < self._jobs:
             return max(self._at, soonest)
-        asked = more.asks(job) if more else ()
+        asked = more.asks(job) if more else []
         if milli > self._milli or not self._jobs or (more and more.never(asked)):
             return inf
         while (
             (milli and self._used + milli > self._milli)
             or self._running >= self._jobs
-            or (more and more.refuses(asked))
+            or (more and more.room(asked) is None)
         ):
             if not self._next_ends():
                 return inf
@@ -87,7 +86,8 @@ class Level:
         """The job has so much from when it is ready until then."""
         asked: Amounts = ()
         if self._more:
-            asked = self._more.asks(job)
+            ways = self._more.asks(job)
+            asked = self._more.room(ways) or ways[0]
             self._more.take(asked)
         self._used += milli
         self._running += 1
@@ -105,21 +105,48 @@ class _More:
     """What is used of the quotas of CPUs, memory, interactive jobs and GPU models."""
 
     def __init__(self, limits: Limits, hardware: Hardware) -> None:
-        self._bounds = list(_bounds(limits, hardware))
-        self._used: Amounts = (0,) * len(self._bounds)
+        self._hardware = hardware
+        self._bounds, self._models = list(_bounds(limits)), list(limits.gpus_by_model)
+        of_models = (most * WHOLE for most in limits.gpus_by_model.values())
+        self._limits = *(bound.limit for bound in self._bounds), *of_models
+        self._used: Amounts = (0,) * len(self._limits)
+        self._ways: dict[tuple[frozenset[GpuKind], int], list[Amounts]] = {}
 
-    def asks(self, job: Waiting) -> Amounts:
-        return tuple(bound.asks(job) for bound in self._bounds)
+    def asks(self, job: Waiting) -> list[Amounts]:
+        """What the job would take, by the models that it can have: it starts once there is room for any of these."""
+        others = tuple(bound.of(job) for bound in self._bounds)
+        return [(*others, *models) for models in self._of_models(job)]
+
+    def _of_models(self, job: Waiting) -> list[Amounts]:
+        if not self._models or not job.gpus:
+            return [(0,) * len(self._models)]
+        asked = self._hardware.suiting(job), least_milli(job)
+        if asked not in self._ways:
+            self._ways[asked] = self._found(*asked)
+        return self._ways[asked]
+
+    def _found(self, suiting: frozenset[GpuKind], need: int) -> list[Amounts]:
+        """None of it where it can have a model that is not bounded."""
+        models = sorted({model for model, *_rest in suiting})
+        if not models or not set(models) <= set(self._models):
+            return [(0,) * len(self._models)]
+        return [tuple(need if model == bound else 0 for bound in self._models) for model in models]
 
     def holds(self, run: Running) -> Amounts:
-        return tuple(bound.holds(run) for bound in self._bounds)
+        """A run's GPUs are of one model, or it counts for the first."""
+        model = self._hardware.model_of(next(iter(run.slots))) if self._models and run.slots else ""
+        return *(bound.of(run) for bound in self._bounds), *(run.milli if model == m else 0 for m in self._models)
 
-    def never(self, asked: Amounts) -> bool:
-        return any(more > bound.limit for more, bound in zip(asked, self._bounds, strict=True))
+    def never(self, asked: Sequence[Amounts]) -> bool:
+        return not any(all(map(le, amounts, self._limits)) for amounts in asked)
 
-    def refuses(self, asked: Amounts) -> bool:
-        together = zip(asked, self._used, self._bounds, strict=True)
-        return any(more and used + more > bound.limit for more, used, bound in together)
+    def room(self, asked: Sequence[Amounts]) -> Amounts | None:
+        """The first of these for which there is room now."""
+        return next((amounts for amounts in asked if self._has_room(amounts)), None)
+
+    def _has_room(self, amounts: Amounts) -> bool:
+        together = zip(amounts, self._used, self._limits, strict=True)
+        return all(not more or used + more <= most for more, used, most in together)
 
     def take(self, amounts: Amounts) -> None:
         self._used = tuple(map(add, self._used, amounts))
@@ -129,11 +156,10 @@ class _More:
 
 
 class _Bound(NamedTuple):
-    """One quota: how much of it a job asks for, and how much a run holds."""
+    """One quota other than of GPUs: how much of it a job asks for, or a run holds."""
 
     limit: int
-    asks: Callable[[Waiting], int]
-    holds: Callable[[Running], int]
+    of: Callable[[Waiting | Running], int]
 
 
 def levels(
@@ -161,25 +187,8 @@ def _has_more(limits: Limits) -> bool:
     return bool(limits.gpus_by_model) or any(bound is not None for bound in bounds)
 
 
-def _bounds(limits: Limits, hardware: Hardware) -> Iterator[_Bound]:
-    for name in ("millicpus", "memory_mib"):
-        if (most := getattr(limits, name)) is not None:
-            yield _Bound(most, attrgetter(name), attrgetter(name))
-    if limits.interactive_jobs is not None:
-        yield _Bound(limits.interactive_jobs, attrgetter("interactive"), attrgetter("interactive"))
-    for model, most in limits.gpus_by_model.items():
-        yield _Bound(most * WHOLE, partial(_asks_of, model, hardware), partial(_holds_of, model, hardware))
-
-
-def _asks_of(model: str, hardware: Hardware, job: Waiting) -> int:
-    return least_milli(job) if only_model(job, hardware) == model else 0
-
-
-def _holds_of(model: str, hardware: Hardware, run: Running) -> int:
-    """A run's GPUs are of one model, or it counts for the first."""
-    return run.milli if run.slots and hardware.model_of(next(iter(run.slots))) == model else 0
-
-
-def only_model(job: Waiting, hardware: Hardware) -> str:
-    """The one GPU model that the job can have; empty where there is a choice, or it needs none."""
-    return hardware.only_model(hardware.suiting(job)) if job.gpus else ""
+def _bounds(limits: Limits) -> Iterator[_Bound]:
+    for of, most in (("millicpus", limits.millicpus), ("memory_mib", limits.memory_mib),
+                     ("interactive", limits.interactive_jobs)):  # fmt: skip
+        if most is not None:
+            yield _Bound(most, attrgetter(of))

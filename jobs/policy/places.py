@@ -42,6 +42,10 @@ class Places:
         if there is not None:
             yield there, ()
 
+    def runs(self) -> tuple[Running, ...]:
+        """The moved jobs as they will run at their places, as far as these are free now."""
+        return tuple(replace(kept, stopping=False, goes_on=False, makes_way_for=None) for _ledger, kept in self._kept)
+
     def in_the_way(self, job: Waiting) -> tuple[Reason, ...]:
         """The nodes that would have room for the job if it were not kept. Asked once everything is given away."""
         if not self._kept:

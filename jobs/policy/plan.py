@@ -21,7 +21,6 @@ from jobs.policy.guarantee import Guarantees
 from jobs.policy.hardware import Hardware
 from jobs.policy.kinds import Kinds, as_charged
 from jobs.policy.ledger import Ledger, charged, least, slots_of
-from jobs.policy.levels import only_model
 from jobs.policy.places import Places
 from jobs.policy.preempt import Preempting, Way
 from jobs.policy.slack import Tight
@@ -45,7 +44,7 @@ _MOST_MOVERS = 4  # blocked jobs that runs to move are looked for, first in the 
 
 # Gates whose end the estimate sees.
 _FORESEEN = frozenset({
-    "START_AFTER", "QUOTA_GPUS", "QUOTA_CPUS", "QUOTA_MEMORY", "QUOTA_RUNNING", "QUOTA_INTERACTIVE",
+    "START_AFTER", "QUOTA_GPUS", "QUOTA_CPUS", "QUOTA_MEMORY", "QUOTA_RUNNING", "QUOTA_INTERACTIVE", "QUOTA_MODEL",
 })  # fmt: skip
 
 
@@ -273,23 +272,16 @@ class _Pass:
 
     def estimate(self, reasons: dict[int, tuple[Reason, ...]], only: Collection[int] | None) -> dict[int, Expected]:
         """When each job that is left should start."""
-        unsure = {
-            job.id for job in self.left for reason in reasons[job.id]
-            if _is_unforeseen(reason["code"]) and self._is_open_ended(job, reason["code"])
-        }  # fmt: skip
-        return estimate.expected(
-            self.snapshot, self.left, self.started, self.hardware, self.tight, only=only, unsure=unsure
-        )
-
-    def _is_open_ended(self, job: Waiting, unforeseen: str) -> bool:
-        """Whether nobody can say when this gate opens. Of a model's quota that is so where other models would do."""
-        return unforeseen != "QUOTA_MODEL" or not only_model(job, self.hardware)
+        unsure = {job.id for job in self.left for reason in reasons[job.id] if _is_unforeseen(reason["code"])}
+        begun = (*self.started, *self.places.runs())
+        return estimate.expected(self.snapshot, self.left, begun, self.hardware, self.tight, only=only, unsure=unsure)
 
     def plan(self, reasons: dict[int, tuple[Reason, ...]], expected: dict[int, Expected]) -> Plan:
         return Plan(
             placements=tuple(self.placements), reasons=reasons, blocked=frozenset(job.id for job in self.blocked),
             order=tuple(self.order), reservations=tuple(self._reservations()),
-            preemptions=tuple(self.preemptions), moves=tuple(self.moves), expected=expected,
+            preemptions=tuple(self.preemptions), moves=tuple(self.moves), going_on=self.places.runs(),
+            expected=expected,
         )  # fmt: skip
 
     def _reservations(self) -> Iterator[Reservation]:

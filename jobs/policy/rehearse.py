@@ -26,6 +26,7 @@ FEWEST = 6  # plays; where fewer were finished with that work, nothing is told
 HORIZON = 7 * 86400.0  # seconds
 MOMENT = 1.0  # what happens within so many seconds happens at once
 EARLY, LATE = 0.2, 0.8  # quantiles
+PLAYED = frozenset({"QUOTA_GPUS", "QUOTA_RUNNING"})
 TOLD = 0.85  # a start is told if so many of the plays have it
 
 _Entry = tuple[tuple[float, int], Job]  # its place in its line
@@ -37,11 +38,20 @@ def rehearse(
     """The plan's ranges, drawn anew for those of these jobs that nearly all plays have started.
 
     `recent` are the jobs of the last days as they were submitted, oldest first: such may come again. Where the plan
-    names no latest start, there is none. The same input gives the same.
+    names no latest start, there is none, and where a quota that is not played holds the job back, it stays. The same
+    input gives the same.
     """
-    dated = {job for job in only if job in plan.expected and plan.expected[job].latest is not None}
+    dated = {
+        job for job in only
+        if job in plan.expected and plan.expected[job].latest is not None and not _unplayed(plan, job)
+    }  # fmt: skip
     found = starts(snapshot, plan, dated, recent)
     return {job: _range(snapshot, found[job]) if job in found else told for job, told in plan.expected.items()}
+
+
+def _unplayed(plan: Plan, job: int) -> bool:
+    codes = (reason["code"] for reason in plan.reasons.get(job, ()))
+    return any(code.startswith("QUOTA_") and code not in PLAYED for code in codes)
 
 
 def _range(snapshot: Snapshot, ats: list[float]) -> Expected:

@@ -136,7 +136,7 @@ class Stage:
         self.hosts = Hosts(snapshot.nodes)
         self._shapes: dict[object, tuple[int, tuple[int, ...]]] = {}
         jobs = {job.id: job for job in snapshot.waiting}
-        self.runs = [self._run(run) for run in snapshot.running]
+        self.runs = [self._run(run) for run in (*snapshot.running, *plan.going_on)]
         self.runs += [self._started(jobs.pop(placed.job), placed) for placed in plan.placements]
         ready = [jobs[pk] for pk in plan.order if pk in jobs and not jobs[pk].held_by]
         self.waiting = [job for job in map(self._job, ready[:MOST_WAITING]) if job.where]

@@ -228,4 +228,5 @@ class Plan:
     reservations: tuple[Reservation, ...] = ()
     preemptions: tuple[Preemption, ...] = ()
     moves: tuple[Move, ...] = ()
+    going_on: tuple[Running, ...] = ()  # jobs that are being moved, as if they ran where places are kept for them
     expected: dict[int, Expected] = field(default_factory=dict)
