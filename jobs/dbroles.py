@@ -3,17 +3,22 @@
 The portal's own role makes them, so it must be the owner of the tables and may create roles (CREATEROLE).
 """
 
+import contextlib
 import hashlib
 import re
+import time
+from collections.abc import Iterator
 
 from django.apps import apps
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from psycopg import sql
 
 from jobs import hostrights
 from jobs.hostrights import DELETES, EVERYTHING, INSERTS, READS, ROWS, TAKES, UPDATES
 
 _POLICY = "host_"
+_LINE = 0x646B7968  # the number of the advisory lock
+TRIES = 10
 
 
 def has_roles() -> bool:
@@ -21,19 +26,17 @@ def has_roles() -> bool:
 
 
 def create(node: str, password: str) -> str:
-    """A role for this host, or a new password for the one that it has. Returns the role's name.
+    """A role for this host, or a new password for the one that it has. Returns the role's name. After `give_rights`.
 
     Raises DatabaseError when the portal's own role may make none.
     """
-    database = str(connection.settings_dict["NAME"])
-    role = hostrights.database_role(database, node)
+    role = hostrights.database_role(_database(), node)
     with transaction.atomic():
-        group = _ensure_group(database)
         verb = "ALTER" if _exists(role) else "CREATE"
         # As the server would store it: the password itself must not stand in its log of statements.
         sealed = connection.connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
         _do(f"{verb} ROLE {{}} LOGIN INHERIT PASSWORD {{}}", sql.Identifier(role), sql.Literal(sealed.decode()))
-        _do("GRANT {} TO {}", sql.Identifier(group), sql.Identifier(role))
+        _do("GRANT {} TO {}", sql.Identifier(hostrights.group_role(_database())), sql.Identifier(role))
     return role
 
 
@@ -50,51 +53,85 @@ def drop(role: str) -> None:
 
 def refresh() -> None:
     """Give hosts their rights on tables as they are now, where any host has ever joined. After each migration."""
-    database = str(connection.settings_dict["NAME"])
-    if has_roles() and _exists(hostrights.group_role(database)):
-        with transaction.atomic():
-            _ensure_group(database)
+    if has_roles() and _exists(hostrights.group_role(_database())):
+        give_rights()
 
 
-def _ensure_group(database: str) -> str:
-    """The role whose rights hosts have; the rights are given anew where tables or rules have changed."""
-    group = hostrights.group_role(database)
-    lines = [*_grants(group), *_policies(group)]
-    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+def give_rights() -> None:
+    """Let members of the group role do what hosts may; nothing to do where neither tables nor rules have changed.
+
+    Table by table, each in a transaction of its own that is tried again: policies need a table to themselves for a
+    moment, and others hold tables in whatever order. So never call it inside a transaction. Raises DatabaseError.
+    """
+    with _in_line():
+        _give_rights(hostrights.group_role(_database()))
+
+
+@contextlib.contextmanager
+def _in_line() -> Iterator[None]:
+    """One at a time: the server fails who changes the rights on a table that another changes."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s)", [_LINE])
+        try:
+            yield
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [_LINE])
+
+
+def _give_rights(group: str) -> None:
     if not _exists(group):
         _do("CREATE ROLE {} NOLOGIN", sql.Identifier(group))
-    if _comment(group) != digest:
-        _do("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {}", sql.Identifier(group))
-        with connection.cursor() as cursor:
-            for line in lines:
-                cursor.execute(line)
-        _do("COMMENT ON ROLE {} IS {}", sql.Identifier(group), sql.Literal(digest))
-    return group
+    plan = {table: _of_table(group, table) for table in connection.introspection.table_names()}
+    digest = hashlib.sha256(repr(sorted(plan.items())).encode()).hexdigest()
+    if _comment(group) == digest:
+        return
+    _do(f"GRANT CONNECT ON DATABASE {_quoted(_database())} TO {_quoted(group)}")
+    _do(f"GRANT USAGE ON SCHEMA public TO {_quoted(group)}")
+    for lines in plan.values():
+        _patiently(lines)
+    _do("COMMENT ON ROLE {} IS {}", sql.Identifier(group), sql.Literal(digest))
 
 
-def _grants(group: str) -> list[str]:
-    name = _quoted(group)
-    lines = [f"GRANT CONNECT ON DATABASE {_quoted(str(connection.settings_dict['NAME']))} TO {name}"]
-    lines += [f"GRANT USAGE ON SCHEMA public TO {name}"]
-    lines += [f"GRANT SELECT{_columns(columns)} ON {_table(model)} TO {name}" for model, columns in READS.items()]
-    lines += [f"GRANT UPDATE{_columns(columns)} ON {_table(model)} TO {name}" for model, columns in UPDATES.items()]
-    lines += [f"GRANT INSERT ON {_table(model)} TO {name}" for model in INSERTS]
-    lines += [f"GRANT DELETE ON {_table(model)} TO {name}" for model in DELETES]
-    return lines
+def _patiently(lines: list[str]) -> None:
+    """All in one transaction, again where it met others who held what it needs."""
+    for left in reversed(range(TRIES)):
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                for line in lines:
+                    cursor.execute(line)
+            return
+        except OperationalError:  # a deadlock
+            if not left:
+                raise
+            time.sleep(0.1)
 
 
-def _policies(group: str) -> list[str]:
+def _of_table(group: str, table: str) -> list[str]:
+    name = _quoted(table)
+    return [f"REVOKE ALL ON {name} FROM {_quoted(group)}", *_grants(group, name), *_policies(group, name)]
+
+
+def _grants(group: str, table: str) -> Iterator[str]:
+    for verb, rules in (("SELECT", READS), ("UPDATE", UPDATES)):
+        for model, columns in rules.items():
+            if _table(model) == table:
+                yield f"GRANT {verb}{_columns(columns)} ON {table} TO {_quoted(group)}"
+    for verb, models in (("INSERT", INSERTS), ("DELETE", DELETES)):
+        if table in map(_table, models):
+            yield f"GRANT {verb} ON {table} TO {_quoted(group)}"
+
+
+def _policies(group: str, table: str) -> Iterator[str]:
     """Row by row, for members of the group alone: the owner of a table is subject to no policy of it."""
-    lines = []
     for model, rules in ROWS.items():
-        table = _table(model)
-        lines.append(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+        if _table(model) != table:
+            continue
+        yield f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"
         for command, rows in rules.items():
             policy = f"{_POLICY}{command.lower()}"
-            lines.append(f"DROP POLICY IF EXISTS {policy} ON {table}")
+            yield f"DROP POLICY IF EXISTS {policy} ON {table}"
             which = _which(model, command, re.sub(r"\{([\w.]+)\}", lambda found: _table(found[1]), rows))
-            lines.append(f"CREATE POLICY {policy} ON {table} FOR {command} TO {_quoted(group)} {which}")
-    return lines
+            yield f"CREATE POLICY {policy} ON {table} FOR {command} TO {_quoted(group)} {which}"
 
 
 def _which(model: str, command: str, rows: str) -> str:
@@ -105,7 +142,9 @@ def _which(model: str, command: str, rows: str) -> str:
 
 
 def _table(model: str) -> str:
-    """The quoted table of `app.Model`, or of `app.Model.field` for one of its many-to-many fields."""
+    """The quoted table of `app.Model`, of `app.Model.field` for one of its many-to-many fields, or of this name."""
+    if "." not in model:
+        return _quoted(model)
     app, name, *field = model.split(".")
     found = apps.get_model(app, name)
     if field:
@@ -119,6 +158,10 @@ def _columns(names: tuple[str, ...]) -> str:
 
 def _quoted(name: str) -> str:
     return sql.Identifier(name).as_string()
+
+
+def _database() -> str:
+    return str(connection.settings_dict["NAME"])
 
 
 def _exists(role: str) -> bool:

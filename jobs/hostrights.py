@@ -12,7 +12,7 @@ _REGISTRIES = ("wip", "finished", "failed", "deferred", "scheduled", "canceled",
 
 EVERYTHING = ("*",)
 
-# Tables by model, with the columns that a host may read. Whatever is not named is closed to hosts.
+# Tables by model or name, with the columns that a host may read. Whatever is not named is closed to hosts.
 READS: dict[str, tuple[str, ...]] = {
     "portal.User": (
         "id", "username", "first_name", "last_name", "email", "is_active", "is_staff", "is_superuser", "last_login",
@@ -40,6 +40,7 @@ READS: dict[str, tuple[str, ...]] = {
     "jobs.LogSegment": EVERYTHING,
     "auditlog.LogEntry": ("id",),
     "contenttypes.ContentType": EVERYTHING,
+    "django_migrations": EVERYTHING,  # a table: whether the host's program is of the database's version
 }  # fmt: skip
 INSERTS = (
     "gpus.GPU", "gpus.HostEvent", "gpus.GPUMinute", "gpus.ContainerMinute", "gpus.RunUse", "jobs.RunMetrics",
@@ -77,12 +78,17 @@ _OWN_RUN = f"EXISTS (SELECT FROM {{jobs.Run}} r WHERE r.id = run_id AND r.node_i
 _OWN_JOB = f"EXISTS (SELECT FROM {{jobs.Run}} r WHERE r.job_id = {{jobs.Job}}.id AND r.node_id = {_ME})"
 _OF_OWN_JOB = f"EXISTS (SELECT FROM {{jobs.Run}} r WHERE r.job_id = {{jobs.JobEvent}}.job_id AND r.node_id = {_ME})"
 _OWN_SLOT = f"EXISTS (SELECT FROM {{jobs.Allocation}} l WHERE l.id = allocation_id AND l.node_id = {_ME})"
+_OF_OWN_RUN = f"EXISTS (SELECT FROM {{jobs.Run}} r WHERE r.id = run AND r.node_id = {_ME})"
+_OF_OWN_GPU = f"EXISTS (SELECT FROM {{gpus.GPU}} g WHERE g.id = gpu_id AND g.node_id = {_ME})"
 _OWN = f"node_id = {_ME}"
 # By model and command, which rows; with no line here: all.
 ROWS: dict[str, dict[str, str]] = {
     "gpus.Node": {"SELECT": "true", "UPDATE": f"id = {_ME}"},
     "gpus.GPU": {"SELECT": "true", "INSERT": _OWN, "UPDATE": _OWN},
     "gpus.HostEvent": {"SELECT": _OWN, "INSERT": _OWN},
+    "gpus.GPUMinute": {"SELECT": "true", "INSERT": _OF_OWN_GPU, "UPDATE": _OF_OWN_GPU},
+    "gpus.ContainerMinute": {"SELECT": "true", "INSERT": _OF_OWN_RUN, "UPDATE": _OF_OWN_RUN},
+    "gpus.RunUse": {"SELECT": "true", "INSERT": _OF_OWN_RUN, "UPDATE": _OF_OWN_RUN},
     "jobs.Job": {"SELECT": _OWN_JOB, "UPDATE": _OWN_JOB},
     "jobs.Run": {"SELECT": "true", "UPDATE": _OWN},
     "jobs.Allocation": {"SELECT": "true", "UPDATE": _OWN},

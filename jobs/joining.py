@@ -26,7 +26,8 @@ _TAKEN = ("join", "token")  # addresses of pages are beside those of hosts
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Rules of the whole installation that a node keeps too, where the portal's own environment has them.
 _SHARED = (
-    "STORAGES", "TIME_ZONE", "MAX_REQUEUES", "PIDS_LIMIT", "JOB_NETWORK", "LOG_LIMIT_BYTES", "LOG_PACK_AFTER",
+    "STORAGES", "TIME_ZONE", "MAX_REQUEUES", "PIDS_LIMIT", "WORKSPACE_BYTES",
+    "WORKSPACE_FILES", "SCRATCH_BYTES", "SCRATCH_FILES", "JOB_NETWORK", "LOG_LIMIT_BYTES", "LOG_PACK_AFTER",
     "LOG_SEGMENT_BYTES", "LOG_SEGMENT_PERIOD", "NODE_HEARTBEAT", "NODE_SILENT_AFTER", "SAMPLE_FRESH", "START_TIMEOUT",
     "PULL_TIMEOUT", "GPU_SYSTEM_PROCESSES", "GPU_MEMORY_FLOOR_MIB",
 )  # fmt: skip
@@ -64,6 +65,7 @@ def join(secret: str, *, name: str, address: str | None) -> dict[str, str]:
     """
     _check_installation()
     _check_reachable(address)
+    _give_rights()
     passwords = {kind: secrets.token_urlsafe(32) for kind in ("redis", "database")}
     with transaction.atomic():
         node, token = _admit(secret, name)
@@ -141,11 +143,22 @@ def _is_name(name: str) -> bool:
     return NAME.fullmatch(name) is not None and name not in _TAKEN
 
 
+def _give_rights() -> None:
+    try:
+        dbroles.give_rights()
+    except DatabaseError as error:
+        raise Refused("ROLE", why=_first_line(error)) from error
+
+
 def _role(name: str, password: str) -> str:
     try:
         return dbroles.create(name, password)
     except DatabaseError as error:
-        raise Refused("ROLE", why=str(error).splitlines()[0][:200]) from error
+        raise Refused("ROLE", why=_first_line(error)) from error
+
+
+def _first_line(error: DatabaseError) -> str:
+    return (str(error).splitlines() or ["?"])[0][:200]
 
 
 def _check_installation() -> None:
