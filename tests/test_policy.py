@@ -120,6 +120,18 @@ def test_a_quota_in_use_holds_back_within_one_pass_too() -> None:
     assert (plan.reasons[3][0]["used"], plan.reasons[3][0]["limit"]) == (2, 2)
 
 
+@pytest.mark.parametrize("gpus", [6, 5])
+def test_a_quota_that_all_which_waits_just_fills_is_as_good_as_none_and_a_smaller_one_is_not(gpus: int) -> None:
+    jobs = [job(n, gpus=2, limit_seconds=600) for n in (1, 2)]
+    usage = {1: Usage(gpu_milli=2000, running_jobs=1)}
+    limits = {1: Limits(scope="user", name="alice", gpus=gpus)}
+    unlimited = make_plan(snapshot(*jobs, nodes=(node(gpus=2),), user_usage=usage))
+    plan = make_plan(snapshot(*jobs, nodes=(node(gpus=2),), user_usage=usage, user_limits=limits))
+    assert placed(plan) == placed(unlimited)
+    assert (plan == unlimited) is (gpus == 6)
+    assert codes(plan, 2)[0] == ("BUSY_GPUS" if gpus == 6 else "QUOTA_GPUS")
+
+
 def test_a_team_quota_holds_back_all_its_members() -> None:
     limits = {1: Limits(scope="team", name="vision", gpus=1)}
     plan = make_plan(snapshot(job(1, user=1), job(2, user=2), job(3, user=3, team=2), team_limits=limits))

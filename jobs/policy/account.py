@@ -6,6 +6,8 @@ from jobs.policy.ledger import Ledger
 from jobs.policy.view import Snapshot, Waiting
 from jobs.quotas import Usage
 
+_NOTHING = Usage()
+
 
 class Account:
     def __init__(self, snapshot: Snapshot) -> None:
@@ -18,5 +20,5 @@ class Account:
         return self.fleet.ledgers
 
     def charge(self, job: Waiting) -> None:
-        self.users[job.user] = self.users.get(job.user, Usage()).plus(job)
-        self.teams[job.team] = self.teams.get(job.team, Usage()).plus(job)
+        self.users[job.user] = self.users.get(job.user, _NOTHING).plus(job)
+        self.teams[job.team] = self.teams.get(job.team, _NOTHING).plus(job)

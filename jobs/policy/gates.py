@@ -44,10 +44,12 @@ class Gates:
         )  # fmt: skip
 
     def again(self, job: Waiting) -> list[Reason]:
-        """As `of`, worked out anew only if its user or team was charged since this was last asked of the job."""
+        """As `of`, worked out anew only if a user or team with tight quotas was charged since it was last asked."""
         if self._none_is_shut(job):
             return []
-        user, team = self._account.users.get(job.user), self._account.teams.get(job.team)
+        tight, account = self._tight, self._account
+        user = account.users.get(job.user) if job.user in tight.users else None
+        team = account.teams.get(job.team) if job.team in tight.teams else None
         asked = self._asked.get(job.id)
         if asked is None or asked[0] is not user or asked[1] is not team:
             asked = self._asked[job.id] = user, team, self.of(job)
@@ -123,10 +125,10 @@ class Gates:
         return self._found_never[key]
 
     def _levels(self, job: Waiting) -> list[Level]:
-        user, team = self._snapshot.user_limits.get(job.user), self._snapshot.team_limits.get(job.team)
+        """Those that may hold the job back."""
         levels: list[Level] = []
-        if user is not None:
-            levels.append((user, self._account.users.get(job.user, _NOTHING)))
-        if team is not None:
-            levels.append((team, self._account.teams.get(job.team, _NOTHING)))
+        if job.user in self._tight.users:
+            levels.append((self._snapshot.user_limits[job.user], self._account.users.get(job.user, _NOTHING)))
+        if job.team in self._tight.teams:
+            levels.append((self._snapshot.team_limits[job.team], self._account.teams.get(job.team, _NOTHING)))
         return levels

@@ -52,8 +52,7 @@ class Queue:
         for job in snapshot.waiting if jobs is None else jobs:
             rank = effective_class(job, now, rules) if lifted else job.priority
             lines[job.pinned, rank, job.team, job.user].append(job)
-        made = [_Line(pinned, rank, team, user, jobs) for (pinned, rank, team, user), jobs in lines.items()]
-        self._heap = [self._key(line) for line in made]
+        self._heap = [self._key(_Line(*whose, _last_first(jobs))) for whose, jobs in lines.items()]
         heapq.heapify(self._heap)
 
     def __iter__(self) -> Self:
@@ -95,6 +94,10 @@ class Queue:
         return (not line.pinned, -line.rank, *line.standing, head.queued_at, head.id, line)
 
 
+def _last_first(jobs: list[Waiting]) -> list[Waiting]:
+    return sorted(jobs, key=attrgetter("queued_at", "id"), reverse=True) if len(jobs) > 1 else jobs
+
+
 class Standings:
     """Who stands further back for what they have: soft marks and fair shares, with all that was charged."""
 
@@ -129,10 +132,6 @@ class _Line:
     jobs: list[Waiting]
     charges: int = -1  # how many the key in the heap, and `standing`, know of
     standing: Standing = (False, 0.0, 0.0)
-
-    def __post_init__(self) -> None:
-        if len(self.jobs) > 1:
-            self.jobs.sort(key=attrgetter("queued_at", "id"), reverse=True)
 
 
 class _Marks:
