@@ -32,9 +32,10 @@ def overlapping(start: datetime, end: datetime) -> QuerySet[Allocation]:
     """The allocations that were held at some time in [start, end), with GPUs or without, in no order."""
     still = Q(released_at=None) | Q(released_at__gt=start)
     found = Allocation.objects.filter(still, created_at__lt=end).order_by()
-    rolled, day = rolled_until(), start.astimezone(UTC).date()
-    if rolled is None or rolled <= midnight(day):
+    rolled = rolled_until()
+    if rolled is None:
         return found
+    day = min(start.astimezone(UTC).date(), (rolled - DAY).date())
     told = list(HostDay.objects.filter(day=day).values_list("held_over", flat=True))
     over = [pks for pks in told if pks is not None]
     if len(over) < len(told):
