@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from gpus.models import Node
 from gpus.sample import run_sampler
-from jobs import claims, containers, containers_images, declaredead, firewall, hints, hostevents, hostfacts
+from jobs import claims, comeback, containers, containers_images, firewall, hints, hostevents, hostfacts
 from jobs import finish as finishing
 from jobs.follow import Follower
 from jobs.idle import watch_idle
@@ -132,7 +132,7 @@ class Agent:
             self.reconcile_now.wait(settings.RECONCILE_PERIOD)
 
     def _come_back(self) -> None:
-        while not declaredead.come_back() and not self.stopping.wait(CLEARING_PERIOD):
+        while not comeback.come_back() and not self.stopping.wait(CLEARING_PERIOD):
             reconcile(self.follower, self.finish)
 
     def finish(self, run_id: int) -> None:

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from gpus.models import Node
-from jobs import containers, hostevents
+from jobs import hostevents
 from jobs.control import revoke
 from jobs.joining import Refused
 from jobs.models import Run
@@ -44,23 +44,6 @@ def declare_dead(node: Node, actor: Any) -> list[Run]:
             if run.job.state not in WAITING:
                 transaction.on_commit(lambda job=run.job_id: send_mail(job), robust=True)  # type: ignore[misc]
     return ended
-
-
-def come_back() -> bool:
-    """Let this host take jobs again if it was given up and nothing of what was given up is left on its engine.
-
-    False while something is: reconciliation stops it, keeps its log and removes it. Raises EngineUnavailable.
-    """
-    node = Node.objects.filter(name=settings.NODE_NAME, declared_dead_at__isnull=False).first()
-    if node is None:
-        return True
-    there = [container.run_id for container in containers.ours() if container.run_id is not None]
-    if Run.objects.filter(pk__in=there, state=RunState.ENDED).exists():
-        return False
-    if Node.objects.filter(pk=node.pk, declared_dead_at=node.declared_dead_at).update(declared_dead_at=None):
-        hostevents.note(node, "CAME_BACK")
-        wake_scheduler()
-    return True
 
 
 def _give_up(run: Run, actor: Any, now: datetime) -> bool:

@@ -93,7 +93,14 @@ WEB: dict[str, dict[str, str]] = {
     "healthz": {"GET": "public"},
     "readyz": {"GET": "public"},
     "metrics": {"GET": "staff"},
+    "hosts/": {"GET": "person"},
     "hosts/join/": {"POST": "secret"},
+    "hosts/token/": {"POST": "staff"},
+    "hosts/<slug:name>/": {"GET": "person"},
+    "hosts/<slug:name>/cordon/": {"POST": "staff"},
+    "hosts/<slug:name>/uncordon/": {"POST": "staff"},
+    "hosts/<slug:name>/dead/": {"GET": "staff", "POST": "staff"},
+    "hosts/<slug:name>/leave/": {"GET": "staff", "POST": "staff"},
     "api/": {"GET": "gone"},
     "api/openapi.json": {"GET": "person"},
     "api/docs": {"GET": "person"},
@@ -187,7 +194,7 @@ def sample(pattern: str, world: dict[str, Any]) -> str:
     """An address of the pattern: alice's job or token, and for other people's code something plausible."""
     thing = world["token" if "tokens" in pattern else "what_if" if pattern.startswith("whatif") else "job"]
     path = re.sub(r"<(int:pk|int:job_id)>", str(thing.pk), pattern)
-    path = path.replace("<path:relpath>", "asked-file")
+    path = path.replace("<path:relpath>", "asked-file").replace("<slug:name>", world["run"].node.name)
     path = re.sub(r"<int:\w+>", "0", path)
     path = re.sub(r"<(str|path|slug):\w+>|<id>", "1", path)
     path = re.sub(r"\(\?P<app_label>(\w+)[^)]*\)", r"\1", path)

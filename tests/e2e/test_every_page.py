@@ -3,6 +3,7 @@
 The addresses are those of the table in `tests.test_walk`, which fails when one is missing from it.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from datetime import timedelta
@@ -57,7 +58,7 @@ def _addresses(world: dict[str, int]) -> Iterator[str]:
     for pattern, rules in WEB.items():
         if "GET" in rules and not pattern.startswith("api/") and "<path" not in pattern and "log" not in pattern:
             number = world["whatif" if pattern.startswith("whatif/") else "job"]
-            yield re.sub(r"<int:\w+>", str(number), pattern)
+            yield re.sub(r"<int:\w+>", str(number), pattern).replace("<slug:name>", os.environ["NODE_NAME"])
     yield f"jobs/{world['waiting']}/"
     yield from (f"jobs/{world['job']}/{tab}" for tab in TABS)
     yield from ACCOUNT

@@ -1,0 +1,72 @@
+"""The network between a host and what it dials: a TCP relay that is cut and healed, as a switch or a cable is."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+_BUFFER = 1 << 16
+
+
+class Line:
+    """Leads from `port` to `to`. While it is cut, nobody gets through, and those who were through are cut off."""
+
+    def __init__(self, to: int) -> None:
+        self.to = to
+        self._open = threading.Event()
+        self._open.set()
+        self._ends: list[socket.socket] = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+        threading.Thread(target=self._accept, name=f"line to {to}", daemon=True).start()
+
+    def cut(self) -> None:
+        self._open.clear()
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self._ends.clear()
+
+    def heal(self) -> None:
+        self._open.set()
+
+    def close(self) -> None:
+        self.cut()
+        self._server.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _address = self._server.accept()
+                if self._open.is_set():
+                    self._join(client)
+                else:
+                    client.close()
+
+    def _join(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(("127.0.0.1", self.to))
+        except OSError:  # it is being restarted
+            client.close()
+            return
+        self._ends += [client, server]
+        for source, sink in ((client, server), (server, client)):
+            threading.Thread(target=_copy, args=(source, sink), daemon=True).start()
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(_BUFFER):
+            sink.sendall(data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def running_line(to: int) -> Iterator[Line]:
+    """A line for as long as the block runs."""
+    line = Line(to)
+    try:
+        yield line
+    finally:
+        line.close()
