@@ -48,10 +48,11 @@ class Told:
         """What is known of it at that moment; nothing where there was no range."""
         if self.raw is None or self.shown is None:
             return []
+        width = self.shown[1] - self.shown[0]
         if self.waited is None:
-            return [Outcome(*self.raw, self.gpus, (now - self.at).total_seconds(), open=True)]
+            return [Outcome(*self.raw, self.gpus, (now - self.at).total_seconds(), open=True, width=width)]
         hit = self.shown[0] <= self.waited <= self.shown[1]
-        return [Outcome(*self.raw, self.gpus, self.waited, hit=hit)]
+        return [Outcome(*self.raw, self.gpus, self.waited, hit=hit, width=width)]
 
 
 @dataclass
@@ -99,7 +100,10 @@ class Oracle:
 
 
 def score(told: list[Told], *, of: str) -> dict[str, float]:
-    """The hit rate, and the median width in medians of the true wait, of the ranges as planned or as shown."""
+    """The hit rate, and the median width, of the ranges as planned or as shown.
+
+    `ratio`: that width in medians of the true wait, which is judged. `ratio by job`: each width in its own wait.
+    """
     started = [one for one in told if one.waited is not None]
     ranges = [(getattr(one, of), one.waited) for one in started]
     known = [(low_high, waited) for low_high, waited in ranges if low_high is not None]
@@ -112,6 +116,7 @@ def score(told: list[Told], *, of: str) -> dict[str, float]:
         "late": round(sum(waited > high for (_low, high), waited in known) / len(started), 4),
         "median width min": round(width / 60, 2), "median wait min": round(wait / 60, 2),
         "ratio": round(width / wait, 4),
+        "ratio by job": round(statistics.median((high - low) / max(waited, 1.0) for (low, high), waited in known), 4),
     }  # fmt: skip
 
 

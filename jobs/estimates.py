@@ -110,10 +110,11 @@ def _outcomes(now: datetime) -> list[Outcome]:
 def _outcome(row: tuple[Any, ...], now: datetime) -> Outcome:
     made, low, high, gpus, started, earliest, latest = row
     planned = _ahead(low, made), _ahead(high, made), gpus
+    width = None if latest is None else _ahead(latest, earliest)
     if started is None:
-        return Outcome(*planned, _ahead(now, made), open=True)
+        return Outcome(*planned, _ahead(now, made), open=True, width=width)
     hit = None if latest is None else earliest <= started <= latest
-    return Outcome(*planned, _ahead(started, made), hit=hit)
+    return Outcome(*planned, _ahead(started, made), hit=hit, width=width)
 
 
 # --- what is written ---

@@ -207,6 +207,12 @@ def test_ranges_get_wider_once_they_were_missed_too_often() -> None:
     assert missed[1] - missed[0] >= held[1] - held[0]
 
 
+def test_where_most_ranges_were_too_wide_to_be_of_use_a_usual_one_needs_to_hold_less() -> None:
+    waits = [60.0 * n for n in range(100)]
+    wide, narrow = (Calibration(outcomes(*waits, width=width)).correct(600, 1200, 1) for width in (1e5, 1.0))
+    assert wide[1] - wide[0] < 50 * 60 < narrow[1] - narrow[0]
+
+
 @given(st.lists(st.floats(0, 1e5), min_size=FEWEST, max_size=60), st.floats(0, 1e5), st.floats(0, 1e5))
 def test_a_range_is_a_range_and_the_same_past_tells_the_same(waits: list[float], low: float, more: float) -> None:
     past = outcomes(*waits)

@@ -3,7 +3,8 @@
 Conformal prediction by like cases: what was the true wait where the plan said about the same of a job of about as
 many GPUs? The range shown is the shortest span that holds most of those waits, while that is of use: no wider than
 waits usually are long. Where it would be wider, a span of that width is shown as long as it holds about half the
-like cases, and else one so wide that it is hardly ever wrong. The parts follow how often shown ranges were hit.
+like cases, and else one so wide that it is hardly ever wrong. The parts follow how often shown ranges were hit, and
+how many of them were of use: somewhat more than half are to be, so that the median width is at most the median wait.
 
 Waits that go on still count too: leaving them out would make long ones look rare.
 """
@@ -14,23 +15,26 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-AIM = 0.85  # hits: more than four in five, since what comes is never quite like what was
+AIM = 0.825  # hits: more than four in five, since what comes is never quite like what was
 RECENT = 1500  # past estimates to judge by, the newest
 LIKE = 120  # so many of them, the most alike, decide
 FEWEST = 30  # with fewer, a range stays as it was planned
 FLOOR = 60.0  # below, waits count as alike
 ALIKE = 0.7  # planned waits within this factor's logarithm are compared as they are, others in proportion
 GRID = 4.0  # steps of a planned wait's logarithm that are told apart
-USUAL = 0.9  # of the median wait: how wide a range is usually to be at most
+USUAL, STILL = 0.85, 1.25  # of the median wait: how wide a range is usually to be at most, and is still of use
 NEAR, HALF, FAR = 0.87, 0.45, 0.97  # parts of like cases: a short range's, the least of a usual one's, a wide one's
-LATEST_HITS, MOST_SHIFT = 200, 0.1  # how the parts follow the hits
+LEAST = 0.25  # of like cases must be held by any range
+LATEST, MOST_SHIFT = 200, 0.1  # how the parts follow the hits of so many
+OF_USE, PULL = 0.57, 2.0  # so many ranges are to be of use; how much `HALF` is moved for it
 PER_GPUS = 0.7  # how much a factor of GPUs tells jobs apart, against a factor of planned waits
 
 
 class Outcome(NamedTuple):
     """A past estimate: the planned range, the job's GPUs, and the true wait, all from when it was made.
 
-    `open`: it waits still, so long already. `hit`: whether the range that was shown held; None: not known.
+    `open`: it waits still, so long already. `hit`: whether the range that was shown held, `width`: how wide that was;
+    None: not known.
     """
 
     low: float
@@ -39,6 +43,7 @@ class Outcome(NamedTuple):
     waited: float
     open: bool = False
     hit: bool | None = None
+    width: float | None = None
 
 
 Case = tuple[float, float, float]
@@ -50,9 +55,10 @@ class Calibration:
     def __init__(self, past: Sequence[Outcome]) -> None:
         self._past = [(_case(one.low, one.high, one.gpus), one) for one in past[-RECENT:]]
         ended = [one.waited for one in past[-RECENT:] if not one.open]
-        self._usual = USUAL * median(ended) if ended else 0.0
-        self._enough = len(ended) >= FEWEST
+        wait = median(ended) if ended else 0.0
+        self._usual, self._enough = USUAL * wait, len(ended) >= FEWEST
         self._shift = _shift([one.hit for one in past if one.hit is not None])
+        self._half = _half([one.width <= STILL * wait for one in past if one.width is not None])
         self._known: dict[tuple[int, int, int], list[float]] = {}
 
     def correct(self, low: float, high: float, gpus: int) -> tuple[float, float]:
@@ -65,7 +71,7 @@ class Calibration:
         if near[1] - near[0] <= self._usual:
             return near
         begin, part = densest(waits, self._usual)
-        if part >= HALF:
+        if part >= self._half:
             return begin, begin + self._usual
         return shortest(waits, FAR + self._shift)
 
@@ -106,10 +112,18 @@ def _scale(case: Case, other: Case) -> float:
 
 def _shift(hits: Sequence[bool]) -> float:
     """How much wider than usual ranges must be drawn, as a part of cases, since the last ones were hit too rarely."""
-    last = hits[-LATEST_HITS:]
+    last = hits[-LATEST:]
     if len(last) < FEWEST:
         return 0.0
     return max(min(AIM - sum(last) / len(last), MOST_SHIFT), -MOST_SHIFT)
+
+
+def _half(of_use: Sequence[bool]) -> float:
+    """The least part of a range of the usual width: the smaller, the fewer of the last ones were of use."""
+    last = of_use[-LATEST:]
+    if len(last) < FEWEST:
+        return HALF
+    return max(min(HALF + PULL * (sum(last) / len(last) - OF_USE), FAR), LEAST)
 
 
 def shortest(values: Sequence[float], part: float) -> tuple[float, float]:
