@@ -34,7 +34,7 @@ _SHARED = (
 
 
 class Refused(Exception):
-    """A host may not join or leave. `code` is one of TOKEN, NAME, NAME_TAKEN, SQLITE, ADDRESS, STORAGE, ROLE, RUNS."""
+    """A host may not join or leave. `code` is a key of `wording.hosts.REFUSALS`."""
 
     def __init__(self, code: str, **params: Any) -> None:
         super().__init__(code)
@@ -65,6 +65,7 @@ def join(secret: str, *, name: str, address: str | None) -> dict[str, str]:
     """
     _check_installation()
     _check_reachable(address)
+    _check_users()
     _give_rights()
     passwords = {kind: secrets.token_urlsafe(32) for kind in ("redis", "database")}
     with transaction.atomic():
@@ -109,6 +110,8 @@ def leave(node: Node, actor: Any) -> None:
 
 def restore_users() -> None:
     """Make the Redis users anew that a restart of Redis has lost, and drop those of hosts that have left."""
+    if not HostAccess.objects.exists() and not Node.objects.filter(left_at__isnull=False).exists():
+        return
     try:
         there = redisusers.of_installation(settings.INSTALLATION)
         known = {access.redis_user: access for access in HostAccess.objects.select_related("node")}
@@ -117,7 +120,7 @@ def restore_users() -> None:
         for user in there - known.keys():
             redisusers.drop(user)
     except redisusers.Lost as error:
-        log.warning("the Redis users of hosts can't be looked at: %s", error)
+        log.info("the Redis users of hosts can't be looked at: %s", error)
 
 
 def _admit(secret: str, name: str) -> tuple[Node, JoinToken]:
@@ -166,6 +169,16 @@ def _check_installation() -> None:
         raise Refused("SQLITE")
     if not settings.LOGS_ARE_SHARED:
         raise Refused("STORAGE")
+
+
+def _check_users() -> None:
+    """Redis lets us manage users, or does not answer just now."""
+    try:
+        redisusers.of_installation(settings.INSTALLATION)
+    except redisusers.Refused as error:
+        raise Refused("REDIS", why=str(error)[:200]) from error
+    except redisusers.Lost as error:
+        log.warning("Redis does not answer: %s", error)
 
 
 def _check_reachable(address: str | None) -> None:

@@ -11,23 +11,27 @@ from jobs import hostrights
 from portal import live
 
 Lost = redis.RedisError
+Refused = redis.ResponseError  # Redis answered, and lets us manage no users
 
 
 def create(installation: str, node: str, digest: str) -> str:
     """A user for this host, or its rights and password anew. `digest`: SHA-256 of its password. Returns its name."""
     user = hostrights.redis_user(installation, node)
     rules = [*hostrights.redis_rules(installation, node), f"#{digest}"]
-    live.connection().execute_command("ACL SETUSER", user, *rules)  # type: ignore[no-untyped-call]
+    with live.briefly() as client:
+        client.execute_command("ACL SETUSER", user, *rules)  # type: ignore[no-untyped-call]
     return user
 
 
 def drop(user: str) -> None:
     """Take the user away, and its connections with it; one that is gone is no error."""
-    live.connection().acl_deluser(user)
+    with live.briefly() as client:
+        client.acl_deluser(user)
 
 
 def of_installation(installation: str) -> set[str]:
     """The names of all hosts' users of this installation that Redis knows of."""
-    names = cast(list[Any], live.connection().acl_users())
+    with live.briefly() as client:
+        names = cast(list[Any], client.acl_users())
     known = {name.decode() if isinstance(name, bytes) else str(name) for name in names}
     return {name for name in known if name.startswith(hostrights.redis_user(installation, ""))}

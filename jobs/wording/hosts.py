@@ -121,6 +121,7 @@ REFUSALS: Table = {
         "Other hosts can't reach what the portal's address of it names. Set %(setting)s on the portal."
     ) % p,
     "ROLE": lambda p: _("PostgreSQL made no role for the host; the portal's own role needs CREATEROLE: %(why)s") % p,
+    "REDIS": lambda p: _("Redis lets the portal make no user for the host: %(why)s") % p,
     "INSECURE": lambda p: _("Hosts join over HTTPS alone: what they are given is secret."),
     "RUNS": _runs,
     "ALIVE": lambda p: _("%(node)s is heard of: a host that works can't be declared dead.") % p,

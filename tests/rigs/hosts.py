@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from django.test import override_settings
 from dotenv import dotenv_values
 
 from tests.rigs.engine import Engine, running_engine
+from tests.rigs.line import Line, running_line
 from tests.rigs.postgres import Postgres, running_postgres
 from tests.rigs.processes import Guard, end, has_ended, kill_group, kill_pump, tail_of, wait_until
 from tests.rigs.redis import RedisServer, running_redis
@@ -106,15 +107,17 @@ class Host:
 class Portal(Stack):
     """Web and scheduler on PostgreSQL. `orm` works on that database, whatever the tests around it use."""
 
-    def __init__(self, root: Path, postgres: Postgres, redis: RedisServer) -> None:
+    def __init__(self, root: Path, postgres: Postgres, redis: RedisServer, lines: Sequence[Line]) -> None:
         logs = {"logs": {"BACKEND": "django.core.files.storage.FileSystemStorage",
                          "OPTIONS": {"location": str(settings.DATA_DIR / "logs")}}}  # fmt: skip
         super().__init__("unix:///nowhere.sock", {
             "DATA_DIR": str(root / "portal"), "DATABASE_URL": postgres.url, "REDIS_URL": redis.url,
             "INSTALLATION": f"{settings.INSTALLATION}-hosts", "JOB_NETWORK": "none",
+            "NODE_DATABASE_URL": f"postgres://127.0.0.1:{lines[0].port}/dockyard",
+            "NODE_REDIS_URL": f"redis://127.0.0.1:{lines[1].port}/0",
             "STORAGES": json.dumps(json.loads(NOTHING_COLLECTED) | logs),
         })  # fmt: skip
-        self.postgres, self.redis = postgres, redis
+        self.postgres, self.redis, self.lines = postgres, redis, lines
         self.orm(self._use_its_database)
 
     def _use_its_database(self) -> None:
@@ -123,6 +126,17 @@ class Portal(Stack):
                    "NAME": "dockyard", "USER": "dockyard", "HOST": "127.0.0.1", "PORT": str(self.postgres.port),
                    "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}  # fmt: skip
         connections["default"] = DatabaseWrapper(options, "default")
+
+    @contextlib.contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """Within the block no host reaches PostgreSQL and Redis, which the portal does."""
+        for line in self.lines:
+            line.cut()
+        try:
+            yield
+        finally:
+            for line in self.lines:
+                line.heal()
 
     def restart_database(self) -> None:
         """At a blow: every connection is cut."""
@@ -185,9 +199,11 @@ def running_hosts(root: Path, engine: Engine) -> Iterator[Hosts]:
         running_engine() as other,
         running_redis() as redis,
         running_postgres() as postgres,
+        running_line(postgres.port) as to_postgres,
+        running_line(redis.port) as to_redis,
         contextlib.ExitStack() as ends,
     ):
-        portal = Portal(root, postgres, redis)
+        portal = Portal(root, postgres, redis, (to_postgres, to_redis))
         ends.callback(portal.close)
         portal.prepare()
         for role in ("web", "scheduler"):

@@ -148,7 +148,7 @@ def counted(log: bytes) -> int:
 
 
 def test_a_restarted_database_costs_running_jobs_nothing(hosts: Hosts, lab: Lab) -> None:
-    """rq/rq#15, rq/django-rq#123, #650: a PostgreSQL restart during a long job lost it, or its worker's connection."""
+    """rq/django-rq#123, #650, netbox-community/netbox#22466: a restart of PostgreSQL during a long job."""
     jobs = [lab.start(COUNT.format(n=120), gpus=1, **on(name)) for name in hosts.hosts]
     hosts.portal.restart_database()
     waiting = lab.submit("echo next", gpus=1)
@@ -158,6 +158,23 @@ def test_a_restarted_database_costs_running_jobs_nothing(hosts: Hosts, lab: Lab)
         assert counted(lab.log(job)) == 120
         assert lab.call(lambda job=job: job.runs.count()) == 1
     assert lab.end(waiting).state == "SUCCEEDED"
+
+
+def test_a_cut_network_costs_a_running_job_nothing_and_its_host_is_adopted_again(hosts: Hosts, lab: Lab) -> None:
+    """codalab/codalab-worksheets#2990: a host that was called offline, and whose jobs were not over."""
+    job = lab.start(COUNT.format(n=100), gpus=1, **on("beta"))
+    with hosts.portal.cut_off():
+        silent = Node.objects.filter(name="beta")
+        hosts.call(lambda: silent.update(last_seen=timezone.now() - timedelta(hours=1)))
+        waiting = lab.submit("echo later", gpus=2, **on("beta"))
+        wait_until(lambda: lab.call(HostEvent.objects.filter(kind="SILENT", node__in=silent).exists), "it is missed")
+        assert lab.fresh(job).state == "RUNNING"
+        assert lab.held_slots() == 1
+        assert lab.fresh(waiting).state == "QUEUED"
+    ended = lab.end(job)
+    assert (ended.state, ended.exit_code, counted(lab.log(job))) == ("FAILED", 7, 100)
+    assert lab.call(job.runs.count) == 1
+    assert lab.log(lab.end(waiting)) == b"later\n"
 
 
 def silence(hosts: Hosts, name: str) -> None:
