@@ -39,6 +39,7 @@ export class Charts {
   #dirty = false;
   #asked = 0;
   #pinned = null;
+  #pointed = null; // the time that the log points at
   #hovered = 0;
 
   constructor(jobUrl) {
@@ -125,6 +126,7 @@ export class Charts {
     this.#events();
     this.#buttons();
     this.#read(this.#pinned);
+    this.#point();
   }
 
   #plot(figure) {
@@ -149,6 +151,14 @@ export class Charts {
     const hidden = [...this.root.querySelectorAll("[data-figure][hidden]")];
     if (hidden.some((figure) => !new Plot(figure, { data: () => this.#data }).isEmpty)) { this.#build(); return; } // a value more
     this.#plots.forEach((plot) => plot.renew());
+    this.#point();
+  }
+
+  /** Keep the mark of a time that the log points at where that time is now. */
+  #point() {
+    if (this.#pointed === null) return;
+    this.#plots.forEach((plot) => plot.point(this.#pointed));
+    this.#read(this.#pointed);
   }
 
   #legend() {
@@ -253,6 +263,7 @@ export class Charts {
   #hear({ at, source, go }) {
     if (source === "charts" || !this.root) return;
     if (go) { this.#pin(at); return; }
+    this.#pointed = at;
     if (!this.#visible || !this.#data) return;
     this.#plots.forEach((plot) => plot.point(at));
     this.#read(at ?? this.#pinned);

@@ -3,7 +3,6 @@
 import json
 import re
 import time
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -11,11 +10,8 @@ from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
 from gpus.readings import HostReading
 from jobs.models import Run
-from jobs.request import JobRequest
-from jobs.submit import submit
-from tests import factories
 from tests.rigs.browser import flawless_tab, log_in
-from tests.rigs.engine import BUSYBOX
+from tests.rigs.people import researcher, submitted
 from tests.rigs.stack import Stack
 
 BUSY = "i=0; while [ $i -lt 400 ]; do i=$((i+1)); : ; sleep 0.02; done"
@@ -23,10 +19,7 @@ BUSY = "i=0; while [ $i -lt 400 ]; do i=$((i+1)); : ; sleep 0.02; done"
 
 @pytest.fixture(scope="module")
 def hanna(stack: Stack) -> str:
-    def make() -> str:
-        return factories.make_user("hanna", teams=(factories.make_team("geology", gpus=4),)).username
-
-    return stack.orm(make)
+    return researcher(stack, "hanna", "geology")
 
 
 @pytest.fixture
@@ -39,17 +32,7 @@ def tab(stack: Stack, browser: Browser, hanna: str) -> Iterator[Page]:
 
 
 def started(stack: Stack, script: str) -> int:
-    def make() -> int:
-        from portal.models import User
-
-        user = User.objects.get(username="hanna")
-        request = JobRequest(
-            image=BUSYBOX, script=script, name="charted", gpus=1, millicpus=1000, memory_mib=2048, shm_mib=16,
-            limit_seconds=3600, grace_seconds=1,
-        )  # fmt: skip
-        return submit(request, owner=user, team=user.teams.get(), submission=uuid.uuid4()).pk
-
-    return stack.orm(make)
+    return submitted(stack, "hanna", script, name="charted", memory_mib=2048, limit_seconds=3600, grace_seconds=1)
 
 
 def test_charts_run_from_start_to_end_and_the_receipt_is_written(stack: Stack, tab: Page) -> None:

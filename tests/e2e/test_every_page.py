@@ -18,11 +18,10 @@ from jobs.models import WhatIf
 from jobs.segments import SegmentWriter
 from jobs.states import JobState
 from tests import factories
-from tests.rigs.browser import storage_of
+from tests.rigs.browser import faults_of, storage_of
 from tests.rigs.stack import Stack
 from tests.test_walk import WEB
 
-AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 ACCOUNT = ("accounts/password/change/", "accounts/logout/")  # of the library's tree, in our look
 SIGNED_OUT = ("accounts/login/", "accounts/password/reset/")
 TABS = ("#charts", "#files", "#request", "#events", "#container")
@@ -64,15 +63,6 @@ def _addresses(world: dict[str, int]) -> Iterator[str]:
     yield from ACCOUNT
 
 
-def _faults(page: Page) -> list[Any]:
-    """What is wrong with a page: rules that it breaks with the first place, and whether it scrolls sideways."""
-    page.evaluate(AXE.read_text())
-    found: list[Any] = page.evaluate("axe.run().then(result => result.violations.map(v => [v.id, v.nodes[0].html]))")
-    if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-        found.append("scrolls sideways")
-    return found
-
-
 def _visited(page: Page, stack: Stack, path: str, artifacts: Path, look: str) -> list[Any] | None:
     """The faults of a page; None for what is none."""
     answer = page.request.get(f"{stack.url}/{path}")
@@ -84,7 +74,7 @@ def _visited(page: Page, stack: Stack, path: str, artifacts: Path, look: str) ->
         page.wait_for_selector(".log-row, #log-empty:not([hidden])", state="attached")
     name = re.sub(r"\W+", "-", path).strip("-") or "dashboard"
     page.screenshot(path=artifacts / f"page-{name}-{look}.png")
-    return _faults(page)
+    return faults_of(page)
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 380)])

@@ -1,7 +1,6 @@
 """A job's page in a real browser on the running product: live log and state, and what happens when the line is cut."""
 
 import re
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from jobs import control, logstore, workspace
 from jobs.models import Job, Run
-from jobs.request import JobRequest
 from jobs.states import Wish
-from jobs.submit import submit
 from tests import factories
 from tests.rigs.browser import flawless_tab, log_in, storage_of
-from tests.rigs.engine import BUSYBOX
+from tests.rigs.people import researcher, submitted
 from tests.rigs.stack import Stack
 
 ROWS = "#log-rows"
@@ -31,12 +28,7 @@ NUMBERS = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo n=$i; sleep 0.1; done"
 
 @pytest.fixture(scope="module")
 def erin(stack: Stack) -> str:
-    """A researcher of her own team on the running product."""
-
-    def make() -> str:
-        return factories.make_user("erin", teams=(factories.make_team("optics", gpus=4),)).username
-
-    return stack.orm(make)
+    return researcher(stack, "erin", "optics")
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +41,6 @@ def signed_in(stack: Stack, browser: Browser, erin: str) -> Any:
 def tab(browser: Browser, signed_in: Any) -> Iterator[Page]:
     with flawless_tab(browser, storage_state=signed_in, viewport={"width": 1400, "height": 900}) as page:
         yield page
-
-
-def _submit(stack: Stack, owner: str, script: str, **fields: Any) -> int:
-    def make() -> int:
-        from portal.models import User
-
-        user = User.objects.get(username=owner)
-        values = {"name": "page test", "gpus": 1, "memory_mib": 64, "shm_mib": 16, "limit_seconds": 300, **fields}
-        request = JobRequest(image=BUSYBOX, script=script, millicpus=500, **values)
-        return submit(request, owner=user, team=user.teams.get(), submission=uuid.uuid4()).pk
-
-    return stack.orm(make)
 
 
 def _folder_of(job: int) -> Path:
@@ -76,7 +56,7 @@ def _log_of(page: Page, stack: Stack, job: int) -> bytes:
 
 def test_a_job_is_watched_from_its_queue_to_its_end(tab: Page, stack: Stack, erin: str, artifacts: Path) -> None:
     """dagucloud/dagu#462, mathieu-lemay/pipeline-runner#88, moby/moby#43860, dkron-io/dkron#921"""
-    job = _submit(stack, erin, BARS, name="<b>bars</b>")
+    job = submitted(stack, erin, BARS, name="<b>bars</b>")
     tab.goto(f"{stack.url}/jobs/{job}/")
     rows = tab.locator(ROWS)
     expect(rows).to_contain_text(re.compile(r"loading \d+%"), timeout=60_000)
@@ -101,7 +81,7 @@ def test_a_job_is_watched_from_its_queue_to_its_end(tab: Page, stack: Stack, eri
 
 def test_a_cut_line_is_shown_and_made_up_for_without_a_reload(tab: Page, stack: Stack, erin: str) -> None:
     """ansible/awx#15342, ansible/awx#13059, ansible/awx#8930"""
-    job = _submit(stack, erin, NUMBERS)
+    job = submitted(stack, erin, NUMBERS)
     tab.goto(f"{stack.url}/jobs/{job}/")
     expect(tab.locator(ROWS)).to_contain_text("n=5", timeout=60_000)
     stack.kill("web")
@@ -124,7 +104,7 @@ LONG = 'awk \'BEGIN { for (i = 0; i < 600; i++) printf "%04d ", i; print "" }\''
 def test_long_lines_that_are_not_wrapped_are_as_long_as_they_are(tab: Page, stack: Stack, erin: str) -> None:
     """Also those that come later; and what is copied has no break that was not printed, wrapped or not."""
     words = " ".join(f"{number:04d}" for number in range(600))
-    job = _submit(stack, erin, f"{LONG}; echo short; until [ -e more ]; do sleep 0.2; done; {LONG} | tr 0 x")
+    job = submitted(stack, erin, f"{LONG}; echo short; until [ -e more ]; do sleep 0.2; done; {LONG} | tr 0 x")
     tab.goto(f"{stack.url}/jobs/{job}/")
     expect(tab.locator(ROWS)).to_contain_text("short", timeout=60_000)
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -146,7 +126,7 @@ def test_long_lines_that_are_not_wrapped_are_as_long_as_they_are(tab: Page, stac
 
 
 def test_a_browser_without_sockets_polls(browser: Browser, signed_in: Any, stack: Stack, erin: str) -> None:
-    job = _submit(stack, erin, "sleep 3; echo first; sleep 4; echo second")
+    job = submitted(stack, erin, "sleep 3; echo first; sleep 4; echo second")
     context = browser.new_context(storage_state=signed_in)
     page = context.new_page()
     page.route_web_socket(re.compile("/ws/"), lambda socket: socket.close(code=1011))
@@ -159,7 +139,7 @@ def test_a_browser_without_sockets_polls(browser: Browser, signed_in: Any, stack
 
 def test_the_cancel_button_asks_and_then_stops(tab: Page, stack: Stack, erin: str) -> None:
     """dstackai/dstack#4285"""
-    job = _submit(stack, erin, "trap 'echo BYE; exit 0' TERM; echo up; while true; do sleep 0.2; done")
+    job = submitted(stack, erin, "trap 'echo BYE; exit 0' TERM; echo up; while true; do sleep 0.2; done")
     tab.goto(f"{stack.url}/jobs/{job}/")
     expect(tab.locator(ROWS)).to_contain_text("up", timeout=60_000)
     expect(tab.locator("#job-head .state")).to_have_text("running", timeout=60_000)  # its buttons come with that
@@ -177,7 +157,7 @@ TWICE = "if [ -e begun ]; then echo the second run; else touch begun; echo the f
 
 def test_a_second_run_can_be_chosen_on_a_page_that_is_open(tab: Page, stack: Stack, erin: str) -> None:
     """The page opened when there was one run only; its log goes on with the next, and the first stays to be read."""
-    job = _submit(stack, erin, TWICE, grace_seconds=1)
+    job = submitted(stack, erin, TWICE, grace_seconds=1)
     tab.goto(f"{stack.url}/jobs/{job}/")
     expect(tab.locator(ROWS)).to_contain_text("the first run", timeout=60_000)
     expect(tab.locator("#log-run")).to_be_hidden()
@@ -195,7 +175,7 @@ def test_a_second_run_can_be_chosen_on_a_page_that_is_open(tab: Page, stack: Sta
 
 
 def test_a_log_that_is_kept_no_longer_is_told_in_its_place(tab: Page, stack: Stack, erin: str) -> None:
-    job = _submit(stack, erin, "echo long ago", gpus=0)
+    job = submitted(stack, erin, "echo long ago", gpus=0)
     tab.goto(f"{stack.url}/jobs/{job}/")
     expect(tab.locator("#job-head .state")).to_have_text("succeeded", timeout=60_000)
     stack.orm(lambda: logstore.forget(Run.objects.get(job=job).segments.all()))
@@ -206,7 +186,7 @@ def test_a_log_that_is_kept_no_longer_is_told_in_its_place(tab: Page, stack: Sta
 
 def test_two_pages_show_each_its_own_log(browser: Browser, signed_in: Any, stack: Stack, erin: str) -> None:
     """dstackai/dstack#1814"""
-    jobs = [_submit(stack, erin, f"for i in 1 2 3 4 5 6; do echo job {name}; sleep 0.5; done") for name in "ab"]
+    jobs = [submitted(stack, erin, f"for i in 1 2 3 4 5 6; do echo job {name}; sleep 0.5; done") for name in "ab"]
     context = browser.new_context(storage_state=signed_in)
     pages = [context.new_page() for _job in jobs]
     for page, job in zip(pages, jobs, strict=True):
@@ -223,7 +203,7 @@ def test_logging_out_elsewhere_ends_the_live_page(tab: Page, stack: Stack, brows
         return factories.make_user("gone", teams=(factories.make_team("optics"),)).username
 
     name = stack.orm(make)
-    job = _submit(stack, name, "sleep 60", gpus=0)
+    job = submitted(stack, name, "sleep 60", gpus=0)
     context = browser.new_context()
     page = context.new_page()
     page.goto(f"{stack.url}/accounts/login/")

@@ -2,11 +2,14 @@
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page, expect
 
 from tests import factories
+
+AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 
 
 def log_in(page: Page, name: str) -> None:
@@ -38,3 +41,13 @@ def flawless_tab(browser: Browser, **options: Any) -> Iterator[Page]:
     yield page
     context.close()
     assert errors == []
+
+
+def faults_of(page: Page) -> list[Any]:
+    """What is wrong with a page: rules of accessibility that it breaks, each with the first place, and whether it
+    scrolls sideways. For a context that bypasses the content policy."""
+    page.evaluate(AXE.read_text())
+    found: list[Any] = page.evaluate("axe.run().then(result => result.violations.map(v => [v.id, v.nodes[0].html]))")
+    if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+        found.append("scrolls sideways")
+    return found
