@@ -335,7 +335,7 @@ STORAGES: dict[str, Any] = {
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20  # a pasted script may be far too long, and the form says so
 STATIC_URL = "/static/"
-STATIC_ROOT = DATA_DIR / "staticroot"
+STATIC_ROOT = Path(env.str("STATIC_ROOT", str(DATA_DIR / "staticroot")))
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_SKIP_COMPRESS_EXTENSIONS = ["map", "png", "gif", "ico", "woff", "woff2", "gz", "br"]  # small, or rarely read
 
