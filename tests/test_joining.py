@@ -9,6 +9,8 @@ from cryptography.fernet import InvalidToken
 from django.test import Client, override_settings
 
 from jobs import dbroles, hostrights, joinclient, joining, secretbox
+from tests.rigs.certificates import make_certificates
+from tests.rigs.line import running_line
 
 
 def test_nothing_is_sent_in_the_clear() -> None:
@@ -62,3 +64,10 @@ def test_a_host_elsewhere_is_given_no_address_of_this_machine() -> None:
     with pytest.raises(joining.Refused) as refused:
         joining._check_reachable("192.0.2.7")
     assert (refused.value.code, refused.value.params) == ("ADDRESS", {"setting": "NODE_REDIS_URL"})
+
+
+def test_a_portal_that_nobody_vouches_for_is_told_no_token(tmp_path: Path) -> None:
+    with running_line(9, make_certificates(tmp_path)) as front:
+        portal = f"https://127.0.0.1:{front.port}"
+        with pytest.raises(joinclient.CannotJoin, match="certificate"):
+            joinclient.join(portal, "dkj_x", name="beta")

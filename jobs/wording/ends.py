@@ -195,7 +195,7 @@ ENDS: Table = {
     EndReason.KILLED_EXTERNALLY: _killed_externally,
     EndReason.HOST_DAEMON_RESTART: lambda p: _("It ended because the Docker engine of %(node)s was restarted.") % p,
     EndReason.HOST_REBOOT: lambda p: _("It ended because %(node)s was rebooted.") % p,
-    EndReason.HOST_LOST: lambda p: _("%(node)s never came back, and an administrator gave the job up.") % p,
+    EndReason.HOST_LOST: lambda p: _("%(node)s was not heard of any more, and an administrator gave the job up.") % p,
 }
 
 LABELS: Table = {

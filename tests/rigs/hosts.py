@@ -18,6 +18,7 @@ from django.db.backends.postgresql.base import DatabaseWrapper
 from django.test import override_settings
 from dotenv import dotenv_values
 
+from tests.rigs.certificates import make_certificates
 from tests.rigs.engine import Engine, running_engine
 from tests.rigs.line import Line, running_line
 from tests.rigs.postgres import Postgres, running_postgres
@@ -46,9 +47,9 @@ class Host:
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None
 
-    def join(self, portal: str, token: str) -> None:
+    def join(self, portal: str, token: str, authority: Path) -> None:
         """The one command of a new host, which goes on as its node."""
-        self._run("--join", portal, token, "--name", self.name)
+        self._run("--join", portal, token, "--name", self.name, "--ca", str(authority))
 
     def start(self) -> None:
         self._run()
@@ -210,10 +211,12 @@ def running_hosts(root: Path, engine: Engine) -> Iterator[Hosts]:
             portal.start(role)
         portal.wait_ready("web")
         hosts = Hosts(portal, root)
+        certificates = make_certificates(root / "certificates")
+        front = ends.enter_context(running_line(portal.port, certificates))
         for name, its in (("alpha", engine), ("beta", other)):
             host = hosts.add(name, its)
             ends.callback(host.stop)
-            host.join(portal.url, hosts.token())
+            host.join(f"https://127.0.0.1:{front.port}", hosts.token(), certificates / "ca.pem")
         for host in hosts.hosts.values():
             hosts.wait_ready(host)
         yield hosts

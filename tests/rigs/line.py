@@ -1,18 +1,29 @@
-"""The network between a host and what it dials: a TCP relay that is cut and healed, as a switch or a cable is."""
+"""The network between a host and what it dials: a TCP relay that is cut and healed, as a switch or a cable is.
+
+It may speak TLS to those who dial, as a front before the portal does.
+"""
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 _BUFFER = 1 << 16
 
 
 class Line:
-    """Leads from `port` to `to`. While it is cut, nobody gets through, and those who were through are cut off."""
+    """Leads from `port` to `to`. While it is cut, nobody gets through, and those who were through are cut off.
 
-    def __init__(self, to: int) -> None:
+    `certificates`: a folder of cert.pem and key.pem, for TLS.
+    """
+
+    def __init__(self, to: int, certificates: Path | None = None) -> None:
         self.to = to
+        self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if certificates else None
+        if self._tls and certificates:
+            self._tls.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
         self._open = threading.Event()
         self._open.set()
         self._ends: list[socket.socket] = []
@@ -39,14 +50,15 @@ class Line:
             while True:
                 client, _address = self._server.accept()
                 if self._open.is_set():
-                    self._join(client)
+                    threading.Thread(target=self._join, args=(client,), daemon=True).start()
                 else:
                     client.close()
 
     def _join(self, client: socket.socket) -> None:
         try:
+            client = self._tls.wrap_socket(client, server_side=True) if self._tls else client
             server = socket.create_connection(("127.0.0.1", self.to))
-        except OSError:  # it is being restarted
+        except OSError:  # who dials does not trust us, or what it dials is being restarted
             client.close()
             return
         self._ends += [client, server]
@@ -63,9 +75,9 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def running_line(to: int) -> Iterator[Line]:
+def running_line(to: int, certificates: Path | None = None) -> Iterator[Line]:
     """A line for as long as the block runs."""
-    line = Line(to)
+    line = Line(to, certificates)
     try:
         yield line
     finally:
