@@ -49,7 +49,7 @@ def gpu_cell(context: Context, cell: Cell) -> SafeString:
     who = ", ".join(f"{holder.username} #{holder.job}" for holder in cell.holders)
     busy = f" · {cell.busy:.0f} %" if who and cell.busy is not None else ""
     said = escape(who or (wait_reason(context, cell.closed) if cell.closed else _cell_word(cell))) + busy
-    bar = _BAR.format(round(cell.busy)) if busy else "" if who else _MARKS.get(cell.kind, _MARKS["free"])
+    bar = _BAR.format(round(cell.busy or 0)) if busy else "" if who else _MARKS.get(cell.kind, _MARKS["free"])
     href = f"/jobs/{cell.job:d}/" if cell.job else "/gpus/"
     return mark_safe(  # noqa: S308 - what people or hosts have named is escaped; the rest is numbers and our own
         f'<a class="cell cell-{cell.kind}" href="{href}" title="GPU {cell.index:d} · {escape(cell.model)} · {said}">'
