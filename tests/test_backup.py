@@ -101,6 +101,7 @@ def test_a_backup_comes_back_as_it_was(alice: User, tmp_path: Path, settings: An
     assert factories.make_job(alice).pk > later.pk + GAP - 10  # a container of job `later` may still run
 
 
+@pytest.mark.any_database
 def test_a_segment_that_was_packed_meanwhile_is_in_it_raw(alice: User) -> None:
     """The row of a moment ago names the raw file; restored, it finds just that."""
     text = b"loss=0.1\n" * 9000
@@ -156,6 +157,7 @@ def keep_writing(runs: list[int], stop: threading.Event, begun: threading.Event)
     connection.close()
 
 
+@pytest.mark.any_database
 def test_what_is_there_is_not_replaced_unasked(alice: User, tmp_path: Path) -> None:
     made = back_up(tmp_path / "backups")
     with pytest.raises(CommandError, match="--force"):
@@ -186,6 +188,7 @@ def altered(made: Path, **changes: Any) -> Path:
     return path
 
 
+@pytest.mark.any_database
 def test_a_backup_that_does_not_fit_is_refused_with_why(alice: User, tmp_path: Path) -> None:
     made = back_up(tmp_path / "backups")
     other = "database.pgdump" if connection.vendor == "sqlite" else "database.sqlite3.gz"

@@ -29,6 +29,7 @@ def doctor(*arguments: str) -> list[dict[str, str]]:
     return found
 
 
+@pytest.mark.any_database
 def test_fixes_do_what_is_safe_and_are_seen_to_work(redis_server: Any, settings: Any, tmp_path: Path) -> None:
     """rq/rq#1280: an evicting Redis eats the queue."""
     settings.SPOOL_DIR, settings.WORKSPACE_ROOT = tmp_path / "spool", tmp_path / "workspaces"
@@ -46,6 +47,7 @@ def test_fixes_do_what_is_safe_and_are_seen_to_work(redis_server: Any, settings:
         live.connection().config_set("appendonly", "no")
 
 
+@pytest.mark.any_database
 def test_nothing_is_mended_unasked(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.SPOOL_DIR = tmp_path / "spool"
     asked: list[str] = []
@@ -61,6 +63,7 @@ def test_a_web_host_needs_no_engine() -> None:
     assert not {"Docker engine", "NVML", "Job network"} & names
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
@@ -80,6 +83,7 @@ def test_the_engines_own_file_is_read(
     assert found.remedy
 
 
+@pytest.mark.any_database
 def test_a_look_that_breaks_is_a_finding() -> None:
     def breaks(role: str) -> Any:
         raise OSError("no such device")
@@ -95,6 +99,7 @@ def red() -> Finding:
     return fail(said("Database"), said("%(count)d migrations are not applied", count=3), words("manage.py prepare"))
 
 
+@pytest.mark.any_database
 def test_admins_see_each_hosts_findings_in_their_language(client: Client, root_admin: Any, alice: Any) -> None:
     factories.make_node("alpha", gpus=0)
     factories.make_node("beta", gpus=0)
@@ -114,5 +119,6 @@ def test_admins_see_each_hosts_findings_in_their_language(client: Client, root_a
     assert "有 3 个迁移尚未应用" in page
 
 
+@pytest.mark.any_database
 def test_what_a_host_told_is_read_as_it_was_found() -> None:
     assert Finding.of(json.loads(json.dumps(red().as_data()))) == red()

@@ -69,6 +69,7 @@ def test_text_has_the_same_ids() -> None:
     assert logs.Text().format(record).endswith("INFO jobs.test: said [job=7 run=9]")
 
 
+@pytest.mark.any_database
 @pytest.mark.django_db
 def test_a_request_is_followed_by_its_id(settings: Any, client: Client, written: io.StringIO, caplog: Any) -> None:
     settings.LOG_REQUESTS = True
@@ -85,6 +86,7 @@ def test_a_request_is_followed_by_its_id(settings: Any, client: Client, written:
     assert "abcdef" not in written.getvalue()
 
 
+@pytest.mark.any_database
 @pytest.mark.django_db(transaction=True)
 def test_what_a_task_writes_names_job_and_run(
     alice: Any, written: io.StringIO, caplog: Any, settings: Any, tmp_path: Path

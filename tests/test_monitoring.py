@@ -69,6 +69,7 @@ def test_code_before_its_migrations_is_not_ready(client: Client) -> None:
 # --- who may read ---
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("allowed", "headers", "status"),
     [
@@ -89,6 +90,7 @@ def test_metrics_are_for_those_who_were_let_in(
     assert client.get("/metrics", headers=headers).status_code == status
 
 
+@pytest.mark.any_database
 def test_of_people_staff_alone_read_metrics(settings: Any, client: Client, alice: Any, root_admin: Any) -> None:
     settings.METRICS_TOKEN = ""
     client.force_login(alice)
@@ -138,6 +140,7 @@ def test_ends_count_from_midnight(alice: Any) -> None:
     assert of(found, "dockyard_runs_ended_total", reason="COMPLETED") == 1
 
 
+@pytest.mark.any_database
 def test_redis_tells_of_queues_passes_and_nodes(redis_server: Any) -> None:
     factories.make_node("alpha", gpus=0)
     queues.send_launch("alpha", 1)
@@ -166,6 +169,7 @@ def test_a_scrape_asks_as_much_for_many_jobs_as_for_few(alice: Any, django_asser
         scrape()
 
 
+@pytest.mark.any_database
 def test_figures_are_kept_for_a_while(settings: Any, django_assert_num_queries: Any) -> None:
     settings.METRICS_REREAD = 60
     scrape()
@@ -176,6 +180,7 @@ def test_figures_are_kept_for_a_while(settings: Any, django_assert_num_queries: 
         figures_of_all.forget()
 
 
+@pytest.mark.any_database
 def test_every_query_of_the_dashboard_names_a_metric_that_is_there(alice: Any, client: Client) -> None:
     """skypilot-org/skypilot#10639: labels of few values, from the start."""
     client.get("/healthz")
