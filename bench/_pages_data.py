@@ -60,6 +60,7 @@ def fill(size: Size) -> None:
     add_usage()
     make_ready()
     _analyse()
+    alive()  # all that took its time
     dispatch.run_pass()  # the scheduler's own reasons and estimates
 
 
