@@ -21,6 +21,7 @@ from gpus.models import Node
 from gpus.sample import run_sampler
 from jobs import claims, comeback, containers, containers_images, firewall, hints, hostevents, hostfacts
 from jobs import finish as finishing
+from jobs.diskwatch import run_disk_watch
 from jobs.follow import Follower
 from jobs.idle import watch_idle
 from jobs.pack import run_packer
@@ -85,6 +86,7 @@ class Agent:
             "look": self._look_at_engine,
             "reconcile": self._reconcile,
             "doctor": self._look_at_itself,
+            "disk": lambda: run_disk_watch(node, self.stopping, guarded),
             "pack": lambda: run_packer(node, self.stopping),
             "sampler": lambda: run_sampler(node, lambda: claims.of_node(node), self.stopping, self.sample_now),
         }

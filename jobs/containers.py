@@ -263,6 +263,21 @@ def inspect(id_or_name: str) -> Container | None:
             return None
 
 
+def own_paths(container_id: str) -> list[str]:
+    """Directories on this host that hold what only this container writes: its layer, its anonymous volumes.
+
+    Empty for a container that is gone, and where they can't be seen, as from within a container.
+    """
+    with Door(QUICK) as client:
+        try:
+            data = client.inspect_container(container_id)
+        except docker.errors.NotFound:
+            return []
+    layer = ((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir")
+    volumes = [mount.get("Source") for mount in data.get("Mounts") or () if mount.get("Type") == "volume"]
+    return [path for path in (layer, *volumes) if path and os.path.isdir(path)]
+
+
 def of_run(id_or_name: str, run_id: int) -> Container | None:
     """What `inspect` says, unless it is the container of another run, which may have the same name after a restore."""
     found = inspect(id_or_name)

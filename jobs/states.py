@@ -68,12 +68,14 @@ class Wish(StrEnum):
     SHUT_DOWN = "SHUT_DOWN"
     TIME_LIMIT = "TIME_LIMIT"
     IDLE_RECLAIM = "IDLE_RECLAIM"
+    DISK_LIMIT = "DISK_LIMIT"
     REBIND = "REBIND"
     PREEMPT = "PREEMPT"
 
 
 WISH_STRENGTH = {
-    Wish.CANCEL: 5, Wish.SHUT_DOWN: 4, Wish.TIME_LIMIT: 3, Wish.IDLE_RECLAIM: 2, Wish.REBIND: 1, Wish.PREEMPT: 1,
+    Wish.CANCEL: 5, Wish.SHUT_DOWN: 4, Wish.TIME_LIMIT: 3, Wish.DISK_LIMIT: 3, Wish.IDLE_RECLAIM: 2, Wish.REBIND: 1,
+    Wish.PREEMPT: 1,
 }  # fmt: skip
 
 
@@ -105,6 +107,7 @@ class EndReason(StrEnum):
     GPU_ACCESS_LOST = "GPU_ACCESS_LOST"
     GPU_START_FAILED = "GPU_START_FAILED"
     DISK_FULL = "DISK_FULL"
+    DISK_LIMIT = "DISK_LIMIT"
     LOG_LIMIT = "LOG_LIMIT"
     KILLED_EXTERNALLY = "KILLED_EXTERNALLY"
     HOST_DAEMON_RESTART = "HOST_DAEMON_RESTART"
@@ -138,6 +141,7 @@ JOB_STATE_AFTER: dict[EndReason, JobState] = {
     EndReason.GPU_ACCESS_LOST: JobState.FAILED,
     EndReason.GPU_START_FAILED: JobState.QUEUED,
     EndReason.DISK_FULL: JobState.FAILED,
+    EndReason.DISK_LIMIT: JobState.FAILED,
     EndReason.LOG_LIMIT: JobState.FAILED,
     EndReason.KILLED_EXTERNALLY: JobState.FAILED,
     EndReason.HOST_DAEMON_RESTART: JobState.FAILED,
@@ -161,6 +165,7 @@ REASON_OF_WISH = {
     Wish.SHUT_DOWN: EndReason.SHUT_DOWN,
     Wish.TIME_LIMIT: EndReason.TIME_LIMIT,
     Wish.IDLE_RECLAIM: EndReason.IDLE_RECLAIMED,
+    Wish.DISK_LIMIT: EndReason.DISK_LIMIT,
     Wish.REBIND: EndReason.REBOUND,
     Wish.PREEMPT: EndReason.PREEMPTED,
 }

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.utils.translation import gettext as _
 
 PREFIX = "/api/"
-_CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 403: "FORBIDDEN", 413: "TOO_LARGE"}
+_CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 403: "FORBIDDEN", 413: "TOO_LARGE", 429: "TOO_MANY_REQUESTS"}
 
 
 class JsonErrors:
@@ -43,6 +43,9 @@ def _sentence(request: HttpRequest, response: HttpResponseBase) -> str:
         return text % {"allowed": response.headers.get("Allow", "?"), "method": request.method}
     if response.status_code == 413:
         return _("More was sent than the server takes at once.")
+    if response.status_code == 429:
+        seconds = response.headers.get("Retry-After", "60")
+        return _("Too many requests: wait %(seconds)s seconds.") % {"seconds": seconds}
     if response.status_code >= 500:
         return _("Something went wrong on the server; its administrators find it in the log.")
     return _("The server cannot read this request.")

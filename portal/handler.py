@@ -14,6 +14,8 @@ from django.db import connections
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
+from portal import bodies
+
 MOST_IDLE = 8  # threads that wait for a request, each with its connection to the database
 
 
@@ -28,6 +30,15 @@ class Handler(ASGIHandler):
         super().load_middleware(is_async=False)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and bodies.announces_too_much(scope):
+            return await bodies.refuse(scope, send)
+        bounded = bodies.Bounded(receive)
+        await self._answer(scope, bounded, send)
+        if bounded.is_over:
+            await bodies.refuse(scope, send)
+        return None
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         executor = self._idle.pop() if self._idle else ThreadPoolExecutor(1, thread_name_prefix="request")
         try:
             async with ThreadSensitiveContext(executor=executor):

@@ -193,6 +193,12 @@ try:
     DEFAULT_LIMIT_SECONDS: int = env.int("DEFAULT_LIMIT_SECONDS", 24 * 3600)
     PIDS_LIMIT: int = env.int("PIDS_LIMIT", 4096)
     START_WORKERS: int = env.int("START_WORKERS", 4)
+    # Of all that a user has on a host, and of what a container writes outside its mounts; 0: no limit.
+    WORKSPACE_BYTES = _count("WORKSPACE_BYTES", 0)
+    WORKSPACE_FILES = _count("WORKSPACE_FILES", 0)
+    SCRATCH_BYTES = _count("SCRATCH_BYTES", 100 << 30)
+    SCRATCH_FILES = _count("SCRATCH_FILES", 1_000_000)
+    DISK_PERIOD = _seconds("DISK_PERIOD", 30)  # between two looks at that
     LOG_LIMIT_BYTES: int = env.int("LOG_LIMIT_BYTES", 1 << 30)
     LOG_SEGMENT_BYTES: int = env.int("LOG_SEGMENT_BYTES", 1 << 20)
     LOG_DAYS = _count("LOG_DAYS", 0)  # logs of jobs that ended longer ago are deleted; 0: none ever
@@ -213,6 +219,9 @@ try:
     HTTPS: bool = env.bool("HTTPS", False)  # a TLS front is before us
     TIME_ZONE: str = env.str("TIME_ZONE", "UTC")
     DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", "dockyard@localhost")
+    # Of one session, token or address, in each web process; 0: no limit.
+    WRITES_PER_MINUTE = _count("WRITES_PER_MINUTE", 600)
+    API_READS_PER_MINUTE = _count("API_READS_PER_MINUTE", 6000)
     METRICS_TOKEN: str = env.str("METRICS_TOKEN", "")  # opens /metrics to a program; empty: no token does
     METRICS_ALLOW: list[str] = _networks("METRICS_ALLOW")
     LOG_LEVEL = _choice("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
@@ -253,6 +262,7 @@ MIDDLEWARE = [
     "portal.middleware.Sessions",
     "django.middleware.locale.LocaleMiddleware",
     "portal.apierrors.JsonErrors",
+    "portal.ratelimit.RateLimits",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -334,6 +344,7 @@ STORAGES: dict[str, Any] = {
     **_read["STORAGES"],
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20  # a pasted script may be far too long, and the form says so
+FILE_UPLOAD_HANDLERS = ["portal.bodies.NoFiles"]
 STATIC_URL = "/static/"
 STATIC_ROOT = Path(env.str("STATIC_ROOT", str(DATA_DIR / "staticroot")))
 STATICFILES_DIRS = [BASE_DIR / "static"]
@@ -354,6 +365,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
 
 # --- language ---
@@ -376,6 +388,7 @@ X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": ["'self'"],
+        "script-src": ["'self'"],
         "img-src": ["'self'", "data:"],  # Bootstrap's own icons
         "style-src": ["'self'", "'unsafe-inline'"],  # lengths of bars are style attributes
         "connect-src": ["'self'"],

@@ -291,7 +291,7 @@ def test_one_switch_pauses_all_starts(admin: Client, alice: User) -> None:
     answer = admin.get(url("jobs_cluster", "changelist"), follow=True)
     assert answer.redirect_chain[-1][0] == url("jobs_cluster", "change", 1)
     sent = {"half_life_days": 7, "protected_minutes": 10, "extension_hours": 0, "image_patterns": "", "cpu_weight": 0,
-            "memory_weight": 0}  # fmt: skip
+            "memory_weight": 0, "egress": "open"}  # fmt: skip
     admin.post(url("jobs_cluster", "change", 1), {"paused": "on", "pause_reason": "new disks", **sent})
     assert Cluster.get().paused
     people = Client()

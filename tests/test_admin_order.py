@@ -86,7 +86,7 @@ def test_the_rules_are_what_the_scheduler_reads(admin: Client, vision: Team) -> 
     sent = {
         "half_life_days": "14", "lift_after_hours": "", "preempt_lower": "on", "protected_minutes": "5",
         "extension_hours": "2", "gpu_weights": "NVIDIA L4: 0.5\nNVIDIA H100: 2", "cpu_weight": "0.0625",
-        "memory_weight": "0",
+        "memory_weight": "0", "egress": "open",
     }  # fmt: skip
     assert admin.post(reverse("admin:jobs_cluster_change", args=[cluster.pk]), sent).status_code == 302
     Team.objects.filter(pk=vision.pk).update(placement=Team.Placement.SPREAD)

@@ -65,6 +65,11 @@ def test_what_an_image_preloads_reaches_no_hook_of_the_host() -> None:
     assert found == {**env(TWO), "LD_PRELOAD": None}
 
 
+def test_neither_signal_nor_health_check_is_the_image_s_to_say() -> None:
+    found = build(replace(FACTS, stop_signal="SIGINT"))
+    assert (found["Healthcheck"], found["StopSignal"]) == ({"Test": ["NONE"]}, "SIGINT")
+
+
 def test_other_ways_to_inject() -> None:
     (request,) = host(replace(TWO, injection="cdi"))["DeviceRequests"]
     assert (request["Driver"], request["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"])

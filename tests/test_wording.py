@@ -102,6 +102,7 @@ PROGRESS_PARAMS = {
     "STARTING": {},
 }
 WARNING_PARAMS = {
+    "DISK_LIMIT": {"what": "scratch", "counts": "bytes", "size": 3 << 30, "most": 2 << 30},
     "GPU_LOST": {"uuid": "GPU-12345678-9"},
     "GPU_SICK": {"uuid": "GPU-12345678-9", "why": "Xid 79"},
     "OUTSIDER": {"uuid": "GPU-12345678-9", "by": "mallory"},

@@ -191,6 +191,7 @@ ENDS: Table = {
     ),
     EndReason.GPU_START_FAILED: lambda p: _("%(node)s could not hand its GPU to the container.") % p,
     EndReason.DISK_FULL: lambda p: _("The disk of %(node)s was full.") % p,
+    EndReason.DISK_LIMIT: lambda p: _("It was stopped because it filled more of the disk than jobs may."),
     EndReason.LOG_LIMIT: lambda p: _("It was stopped because its log grew beyond the limit."),
     EndReason.KILLED_EXTERNALLY: _killed_externally,
     EndReason.HOST_DAEMON_RESTART: lambda p: _("It ended because the Docker engine of %(node)s was restarted.") % p,
@@ -226,6 +227,7 @@ LABELS: Table = {
     EndReason.GPU_ACCESS_LOST: lambda p: _("GPU access lost"),
     EndReason.GPU_START_FAILED: lambda p: _("GPU start failed"),
     EndReason.DISK_FULL: lambda p: _("disk full"),
+    EndReason.DISK_LIMIT: lambda p: _("too much on the disk"),
     EndReason.LOG_LIMIT: lambda p: _("log limit"),
     EndReason.KILLED_EXTERNALLY: lambda p: _("killed from outside"),
     EndReason.HOST_DAEMON_RESTART: lambda p: _("engine restarted"),
@@ -310,6 +312,7 @@ ADVICE: dict[str, Any] = {
         _("Resubmit it, and tell an admin: “manage.py doctor” on that host says how to keep it from happening.")
     ),
     EndReason.DISK_FULL: lambda p: _advice(_("Delete what you no longer need, or tell an administrator.")),
+    EndReason.DISK_LIMIT: lambda p: _advice(_("Delete what you no longer need: a job that only deletes may run.")),
     EndReason.LOG_LIMIT: lambda p: _advice(_("Print less, or write into a file of your workspace.")),
     EndReason.HOST_DAEMON_RESTART: lambda p: _advice(_("Resubmit it.")),
     EndReason.HOST_REBOOT: lambda p: _advice(_("Resubmit it.")),

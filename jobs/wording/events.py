@@ -62,6 +62,7 @@ def _wished(p: Params) -> str:
         Wish.CANCEL: _("Asked to stop"),
         Wish.SHUT_DOWN: _("Dockyard was shut down"),
         Wish.TIME_LIMIT: _("Its time limit is over"),
+        Wish.DISK_LIMIT: _("It fills more of the disk than jobs may"),
         Wish.IDLE_RECLAIM: _("Its GPUs have been idle for too long"),
         Wish.REBIND: _("Asked to move to other GPUs"),
         Wish.PREEMPT: _("To make room for a job of higher priority"),
@@ -173,7 +174,19 @@ def _idle(p: Params) -> str:
     }
 
 
+def _disk_limit(p: Params) -> str:
+    """How much of what is beyond its limit."""
+    told = {name: q.memory(p[name] / 2**20) if p["counts"] == "bytes" else str(p[name]) for name in ("size", "most")}
+    return {
+        ("workspace", "bytes"): _("The files of its owner take %(size)s on this host, of %(most)s that they may."),
+        ("workspace", "files"): _("Its owner has %(size)s files on this host, of %(most)s that may be."),
+        ("scratch", "bytes"): _("Its container has written %(size)s outside /workspace, of %(most)s that it may."),
+        ("scratch", "files"): _("Its container has made %(size)s files outside /workspace, of %(most)s that it may."),
+    }[p["what"], p["counts"]] % told
+
+
 WARNINGS: Table = {
+    "DISK_LIMIT": _disk_limit,
     "GPUS_IDLE": _idle,
     "GPU_LOST": lambda p: (
         _("Its GPU %(gpu)s has been lost by the driver; the job will probably fail.") % {"gpu": short_uuid(p["uuid"])}

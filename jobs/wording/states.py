@@ -96,6 +96,7 @@ def _stopping(p: Params) -> str:
         Wish.CANCEL: _("Stopping: cancelled."),
         Wish.SHUT_DOWN: _("Stopping: Dockyard is shut down."),
         Wish.TIME_LIMIT: _("Stopping: its time limit is over."),
+        Wish.DISK_LIMIT: _("Stopping: it filled more of the disk than jobs may."),
         Wish.IDLE_RECLAIM: _("Stopping: its GPUs were idle."),
         Wish.REBIND: _rebinding(run),
         Wish.PREEMPT: _("Stopping: a job of higher priority takes its place."),
