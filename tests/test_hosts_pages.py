@@ -1,5 +1,7 @@
 """The pages of hosts: what each reader sees, and what admins do there."""
 
+import hashlib
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -7,8 +9,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from gpus.models import HostEvent, Node
-from jobs import hostevents
+from gpus.models import HostEvent, JoinToken, Node
+from jobs import dbroles, hostevents
 from jobs.models import Team
 from jobs.states import RunState
 from portal.models import User
@@ -116,3 +118,18 @@ def test_a_host_that_falls_silent_and_comes_back_leaves_one_line_each(node: Node
     for _twice in range(2):
         hostevents.watch(timezone.now())
     assert list(HostEvent.objects.values_list("kind", flat=True)) == ["SILENT", "HEARD"]
+
+
+def test_a_join_token_is_shown_once_with_its_command(root_admin: User, settings: Any) -> None:
+    settings.LOGS_ARE_SHARED = True
+    client = Client()
+    client.force_login(root_admin)
+    answer = client.post("/hosts/token/", {"name": "gpu9"})
+    if not dbroles.has_roles():
+        assert "Hosts join an installation on PostgreSQL" in client.get("/hosts/").content.decode()
+        return
+    shown = answer.content.decode()
+    [secret] = re.findall(r"manage.py node --join \S+ (dkj_\S+)", shown.replace("</pre>", " "))
+    token = JoinToken.objects.get()
+    assert (token.name, token.digest) == ("gpu9", hashlib.sha256(secret.encode()).hexdigest())
+    assert secret not in client.get("/hosts/").content.decode()
