@@ -195,6 +195,8 @@ def test_every_query_of_the_dashboard_names_a_metric_that_is_there(alice: Any, c
     named = {name for expr in asked for name in re.findall(r"\bdockyard_\w+", expr)}
     assert named - there == set()
     assert set(re.findall(r"\bdockyard_\w+", json.dumps(board["templating"]))) <= there
+    rules = (Path(__file__).parents[1] / "docs/grafana/alerts.yml").read_text()
+    assert set(re.findall(r"\bdockyard_\w+", rules)) <= there
 
 
 def declared() -> set[str]:
