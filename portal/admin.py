@@ -14,6 +14,8 @@ from jobs import people
 from jobs.models import Job
 from portal.models import ApiToken, User
 
+# What makes an account mightier: over the portal, and over the files of others on its hosts.
+MIGHT = ("is_superuser", "is_staff", "groups", "user_permissions", "uid", "gid", "may_run_as_root")
 MOST_NAMED = 20  # jobs that a message names
 
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
@@ -30,6 +32,16 @@ class UserAdmin(DjangoUserAdmin):  # type: ignore[type-arg]
         (_("Jobs"), {"fields": ("uid", "gid", "may_run_as_root", "may_run_unlimited", "language")}),
     )
     filter_horizontal = ("user_permissions",)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
+        """Who may change accounts, but is no superuser, makes nobody mightier: neither others nor themselves."""
+        found = super().get_readonly_fields(request, obj)
+        return found if request.user.is_superuser else (*found, *MIGHT)
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        """A superuser's account, and its password, are for superusers."""
+        above = obj is not None and obj.is_superuser and not request.user.is_superuser
+        return not above and super().has_change_permission(request, obj)
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         """Who deactivates or reactivates somebody is told what that does to the person's jobs."""

@@ -8,6 +8,7 @@ from auditlog.models import LogEntry
 from django.apps import apps
 from django.contrib.admin import site
 from django.contrib.admin.utils import flatten_fieldsets
+from django.contrib.auth.models import Permission
 from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils.functional import Promise
@@ -335,3 +336,25 @@ def test_without_redis_the_rq_pages_say_so(admin: Client, redis_server: Any) -> 
         answer = admin.get("/admin/django_rq/" + path)
         assert answer.status_code in (200, 503), path
         assert "Traceback" not in answer.text
+
+
+# --- staff that are no superusers ---
+
+
+def test_who_may_change_accounts_makes_nobody_mightier(client: Client, alice: User, root_admin: User) -> None:
+    clerk = factories.make_user("clerk", is_staff=True)
+    clerk.user_permissions.add(*Permission.objects.filter(content_type__app_label="portal", codename__contains="user"))
+    client.force_login(clerk)
+    might = {"is_superuser": "on", "is_staff": "on", "may_run_as_root": "on", "uid": "0", "gid": "0"}
+    kept = {"username": "alice", "email": "new@example.org", "is_active": "on", "date_joined_0": "2026-01-01",
+            "date_joined_1": "00:00:00", "language": ""}  # fmt: skip
+    assert client.post(url("portal_user", "change", alice.pk), {**kept, **might}).status_code == 302
+    found = User.objects.get(pk=alice.pk)
+    assert (found.email, found.is_superuser, found.is_staff, found.may_run_as_root, found.uid == 0) == (
+        "new@example.org", False, False, False, False
+    )  # fmt: skip
+    new = {"password1": "a much better phrase", "password2": "a much better phrase"}
+    client.post(f"/admin/portal/user/{root_admin.pk}/password/", new)
+    client.post(url("portal_user", "change", root_admin.pk), {**kept, "username": "taken"})
+    assert User.objects.get(pk=root_admin.pk).username == "root_admin"
+    assert User.objects.get(pk=root_admin.pk).check_password(factories.PASSWORD)
