@@ -93,9 +93,7 @@ def build(facts: RunFacts) -> dict[str, Any]:
         "Tty": False,
         "NetworkDisabled": facts.network == "none",
         "StopSignal": facts.stop_signal,
-        "Healthcheck": {
-            "Test": ["NONE"]
-        },  # its events would push others out of the memory of the engine
+        "Healthcheck": {"Test": ["NONE"]},  # its events would push others out of the memory of the engine
         "HostConfig": _host_config(facts),
     }
 
