@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +27,7 @@ class Section:
     findings: Sequence[Finding] = ()
     unknown: Sequence[dict[str, Any]] = field(default=())  # see jobs.unknown.as_told
     alive: bool = True
+    shared: int = 0  # so many more, which web has found too: of the database, say, that all share
 
     @property
     def red(self) -> int:
@@ -34,7 +35,7 @@ class Section:
 
     @property
     def is_well(self) -> bool:
-        return not self.findings and not self.unknown and self.alive and self.at is not None
+        return not self.findings and not self.shared and not self.unknown and self.alive and self.at is not None
 
 
 def tell(name: str, findings: Sequence[Finding]) -> None:
@@ -59,15 +60,20 @@ class Doctor:
 
 
 def sections() -> list[Section]:
-    """This web process as it is now, then the scheduler and all nodes as they have told. Raises DatabaseError."""
+    """This web process as it is now, then what the scheduler and all nodes have told besides. Raises DatabaseError."""
     nodes = list(apps.get_model("gpus", "Node").objects.order_by("name"))
     reports = nodereports.read([SCHEDULER, *(node.name for node in nodes)])
     found = [finding for finding in of_portal("web") if finding.verdict != "ok"]
-    return [
-        Section("", "web", datetime.now(UTC), found),
+    told = [
         _section("", "scheduler", reports[SCHEDULER]),
         *(_section(node.name, "node", reports[node.name], alive=node.is_alive()) for node in nodes),
     ]
+    return [Section("", "web", datetime.now(UTC), found), *(_besides(found, section) for section in told)]
+
+
+def _besides(shared: Sequence[Finding], section: Section) -> Section:
+    own = [finding for finding in section.findings if finding not in shared]
+    return replace(section, findings=own, shared=len(section.findings) - len(own))
 
 
 def _section(name: str, role: str, report: nodereports.Report, *, alive: bool = True) -> Section:

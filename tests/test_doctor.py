@@ -14,7 +14,7 @@ from portal import health, live, nodereports
 from portal.doctor import host
 from portal.doctor.examine import examine
 from portal.doctor.finding import Finding, fail, said, warn, words
-from portal.doctor.rounds import findings
+from portal.doctor.rounds import findings, of_portal
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -122,3 +122,12 @@ def test_admins_see_each_hosts_findings_in_their_language(client: Client, root_a
 @pytest.mark.any_database
 def test_what_a_host_told_is_read_as_it_was_found() -> None:
     assert Finding.of(json.loads(json.dumps(red().as_data()))) == red()
+
+
+def test_what_all_share_is_told_once(redis_server: Any) -> None:
+    factories.make_node("alpha", gpus=0)
+    of_web = [finding for finding in of_portal("web") if finding.verdict != "ok"]
+    assert of_web  # the tests' Redis keeps nothing
+    health.tell("alpha", [*of_web, red()])
+    *_others, alpha = health.sections()
+    assert (alpha.findings, alpha.shared, alpha.is_well) == ([red()], len(of_web), False)

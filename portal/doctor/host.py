@@ -21,7 +21,6 @@ DAEMON_JSON = Path("/etc/docker/daemon.json")
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 CONFIGURE = "nvidia-ctk runtime configure --runtime=docker && systemctl restart docker"
 GENERATE = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
-LINK = "nvidia-ctk system create-dev-char-symlinks --create-all"
 OLDEST_API = (1, 41)
 NVIDIA_MAJOR = 195  # of the driver's character devices
 
