@@ -1,14 +1,18 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench soak
+.PHONY: help demo test test-compose lint bench soak
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## Set up what is missing and run the whole product with a sample job; ONCE=1 ends with that job, PORT= chooses the port
 	@scripts/demo $(if $(ONCE),--once)
 
 test: ## Set up what is missing and run every test, on real parts; as root
 	@scripts/test
+
+test-compose: ## Build the image and run the product by compose.yaml on a private engine, as root; PULL=1: real base images
+	@scripts/bootstrap --tests
+	@scripts/test-compose $(if $(PULL),--pull)
 
 test-gpu: ## Run the NVML tests and measure the sampler on this machine's own driver; says so where there is none
 	@scripts/test-gpu

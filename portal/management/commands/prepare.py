@@ -1,5 +1,7 @@
 """One command after every install and upgrade: database, cache table and static files as this version wants them."""
 
+import time
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
@@ -7,16 +9,38 @@ from django.conf import settings
 from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
+from django.db import DatabaseError, ProgrammingError, connection
+
+from portal import readiness
+
+PAUSE = 1.0
 
 
 class Command(BaseCommand):
     help = "Bring the database, its cache table and the collected static files up to date. Quick when they are."
 
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--wait", action="store_true", help="only wait until another process has done it")
+
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["wait"]:
+            while not _is_up_to_date():
+                time.sleep(PAUSE)
+            return
         call_command("migrate", interactive=False, verbosity=0)
         call_command("createcachetable", verbosity=0)
         if _static_files_are_stale():
             call_command("collectstatic", interactive=False, clear=True, verbosity=0)
+
+
+def _is_up_to_date() -> bool:
+    try:
+        return not readiness.missing_migrations()
+    except ProgrammingError:  # a joined host's role may not read which; it joined a portal that is up
+        return True
+    except DatabaseError:
+        connection.close()
+        return False
 
 
 def _static_files_are_stale() -> bool:
