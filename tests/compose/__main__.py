@@ -23,7 +23,7 @@ from tests.rigs.processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache")) / "dockyard-test-compose"
-LINES = 60
+LINES = 100
 COUNT = f"i=0; while [ $i -lt {LINES} ]; do i=$((i + 1)); echo line $i; sleep 0.5; done"
 
 
@@ -57,14 +57,15 @@ def _try(installation: Installation) -> None:
     with _step("Start everything: docker-compose up"):
         installation.up()
     installation.inspect()
+    _must(installation.redirects(), "plain HTTP is answered")
     with _step("Log in over TLS"):
         password = installation.make_user("alice")
         visitor = Visitor(installation.port, installation.authority(), installation.token("alice"))
         visitor.log_in("alice", password)
     with _step("Run a job with a GPU, its log by a WebSocket through the front"):
         _first_job(visitor)
-    with _step("Kill web and node in the middle of a job"):
-        _killed(installation, visitor)
+    with _step("Kill web and node in the middle of a job, and replace the node as an upgrade does"):
+        _interrupted(installation, visitor)
     with _step("Ask manage.py doctor in every container"):
         for service in ("web", "scheduler", "node"):
             print(installation.doctor(service))
@@ -76,19 +77,23 @@ def _first_job(visitor: Visitor) -> None:
     _must(b"hello from" in seen, seen)
     ended = _ended(visitor, job)
     _must(ended["state"] == "SUCCEEDED", ended)
+    _must(ended["run"]["verified"], ended)  # by /proc/<pid>/environ of the host
     _must(visitor.log(job).endswith(b"\nbye\n"), visitor.log(job))
 
 
-def _killed(installation: Installation, visitor: Visitor) -> None:
+def _interrupted(installation: Installation, visitor: Visitor) -> None:
     job = visitor.submit(name="count", script=COUNT, gpus=1)
     wait_until(lambda: b"line 5\n" in visitor.log(job), "its first lines", seconds=60, every=0.5)
     for service in ("web", "node"):
         installation.kill(service)
     installation.wait_healthy("web", "front")
+    wait_until(lambda: len(visitor.log(job).splitlines()) > LINES // 4, "more lines", seconds=60, every=0.5)
+    installation.replace("node")
     ended = _ended(visitor, job)
     _must(ended["state"] == "SUCCEEDED", ended)
+    wait_until(lambda: visitor.is_whole(job), "the whole log is there", seconds=60, every=0.5)
     whole = b"".join(b"line %d\n" % number for number in range(1, LINES + 1))
-    wait_until(lambda: visitor.log(job) == whole, "the whole log", seconds=60, every=0.5)
+    _must(visitor.log(job) == whole, visitor.log(job))
 
 
 def _ended(visitor: Visitor, job: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
+import httpx
 
 from tests.rigs.engine import Engine
 from tests.rigs.processes import free_port, wait_until
@@ -88,6 +89,12 @@ class Installation:
         first = self.container(service).attrs["State"]["StartedAt"]
         wait_until(lambda: self._is_another(service, first), f"{service} is started again")
 
+    def replace(self, service: str) -> None:
+        """As an upgrade does it: another container of the service, and the old one is gone."""
+        first = self.container(service).id
+        self.compose("up", "--detach", "--no-build", "--no-deps", "--force-recreate", service)
+        assert self.container(service).id != first
+
     def _is_another(self, service: str, first: str) -> bool:
         state = self.container(service).attrs["State"]
         return bool(state["Running"]) and state["StartedAt"] != first
@@ -118,6 +125,12 @@ class Installation:
             assert host["CapDrop"] == ["ALL"], service
             assert host["LogConfig"]["Config"]["max-file"], service
 
+    def redirects(self) -> bool:
+        """Whether plain HTTP leads to HTTPS."""
+        [where] = self.container("front").attrs["NetworkSettings"]["Ports"]["80/tcp"]
+        answer = httpx.get(f"http://127.0.0.1:{where['HostPort']}/", headers={"Host": HOST}, trust_env=False)
+        return answer.headers.get("Location") == f"https://{HOST}/"
+
     def show(self) -> None:
         """What every container said last, for who looks for the reason of a failure."""
         print(self.compose("ps", "--all", check=False))
@@ -139,7 +152,9 @@ class Installation:
 
     def doctor(self, service: str) -> str:
         account = "0:10001" if service == "node" else "10001"  # what the service itself runs as
-        return self.compose("exec", "-T", "--user", account, service, "python", "manage.py", "doctor", "--role", service)
+        return self.compose(
+            "exec", "-T", "--user", account, service, "python", "manage.py", "doctor", "--role", service
+        )
 
     # --- commands ---
 

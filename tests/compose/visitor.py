@@ -52,6 +52,9 @@ class Visitor:
         answer = self._ask("GET", f"/jobs/{job}/log/download")
         return answer.content if answer.status_code == 200 else b""
 
+    def is_whole(self, job: int) -> bool:
+        return bool(self.get(f"/jobs/{job}/status.json").json()["log"]["complete"])
+
     def watch(self, job: int, *, until: bytes) -> bytes:
         """The log as a browser is sent it, until it has these bytes."""
         seen, followed = b"", None
