@@ -7,6 +7,7 @@ in the database. Segments are written on the run's node and read everywhere.
 import contextlib
 import gzip
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from jobs.models import LogSegment, Run
 READ_CHUNK = 1 << 20
 EXPIRED = "EXPIRED"  # a hole that is the whole log: LOG_DAYS are over, or its owner has more than LOG_USER_BYTES
 _TRIES = 3  # a segment may take the place of tail bytes between two looks
+_PAUSES = (0.1, 0.4, 1.5)  # seconds; a node that has come back lays its tail out anew
 
 
 class _Whole(ContentFile):  # type: ignore[type-arg]  # it takes none when it runs
@@ -84,11 +86,20 @@ def stream(run: Run, start: int = 0, end: int | None = None) -> Iterator[bytes]:
     """The bytes [start, end) of the log, or all as it is at the first step, in pieces of at most READ_CHUNK bytes."""
     at, end = start, size(run) if end is None else end
     while at < end:
-        data = read(run, at, min(at + READ_CHUNK, end))
+        data = _promised(run, at, min(at + READ_CHUNK, end))
         if not data:
             return
         yield data
         at += len(data)
+
+
+def _promised(run: Run, start: int, end: int) -> bytes:
+    """As `read`, of bytes that were counted already: where none is there, they are looked for again before long."""
+    for pause in _PAUSES:
+        if data := read(run, start, end):
+            return data
+        time.sleep(pause)
+    return read(run, start, end)
 
 
 def stream_packed(run: Run, start: int, end: int) -> Iterator[bytes]:
@@ -102,7 +113,7 @@ def stream_packed(run: Run, start: int, end: int) -> Iterator[bytes]:
                 yield file.read()
             at = stop
             continue
-        data = read(run, at, min(at + READ_CHUNK, stop))
+        data = _promised(run, at, min(at + READ_CHUNK, stop))
         if not data:
             return
         yield gzip.compress(data, 1, mtime=0)

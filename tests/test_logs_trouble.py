@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sqlite3
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -318,6 +319,17 @@ def test_a_stale_tail_is_never_read_over_a_gap(redis_server: RedisServer) -> Non
     assert tail.read(run.pk, 0, 22, 25) == b"cde"
     with pytest.raises(tail.OutOfStep):
         tail.push(run.pk, 0, 30, b"again", entries=3)
+
+
+def test_a_download_waits_for_bytes_that_a_node_lays_out_anew(redis_server: RedisServer) -> None:
+    """They were counted before a node came back; the answer has said how many there will be."""
+    run = logs.make_run()
+    wait_until(lambda: not tail.is_resting(), "Redis asked again")
+    tail.push(run.pk, 0, 10, b"0123456789", entries=1)
+    pieces = logstore.stream(run, 0, logstore.size(run))
+    tail.drop(run.pk, 0)
+    threading.Timer(0.2, tail.push, (run.pk, 0, 10, b"0123456789"), {"entries": 1}).start()
+    assert b"".join(pieces) == b"0123456789"
 
 
 def test_a_segment_cut_while_somebody_reads_is_read_all_the_same(
