@@ -33,11 +33,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def _places(settings: Any, tmp_path: Path) -> None:
     """Logs, files and workspaces of this test alone."""
-    for alias in ("logs", "default"):
-        settings.STORAGES[alias] = {
-            "BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": str(tmp_path / alias)},
-        }  # fmt: skip
-    settings.STORAGES = dict(settings.STORAGES)  # tells Django
+    backend = "django.core.files.storage.FileSystemStorage"
+    own = {alias: {"BACKEND": backend, "OPTIONS": {"location": str(tmp_path / alias)}} for alias in ("logs", "default")}
+    settings.STORAGES = {**settings.STORAGES, **own}
     settings.WORKSPACE_ROOT = str(tmp_path / "workspaces")
 
 
