@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--pull", action="store_true", help="use the real base images, from a registry")
     pull = asked.parse_args().pull
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # everything is taken down then too
     problem = can_run() or standins.can_make()
     if problem:
         sys.exit(f"make test-compose cannot run here: {problem}")
