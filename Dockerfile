@@ -29,6 +29,7 @@ COPY . .
 COPY --from=front-end /app/static/dist static/dist
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
+    DOCKYARD_IMAGE=1 \
     DOCKYARD_ENV_FILE=/etc/dockyard/env \
     DATA_DIR=/var/lib/dockyard/data \
     STATIC_ROOT=/app/staticroot

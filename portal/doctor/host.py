@@ -22,7 +22,7 @@ CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 CONFIGURE = "nvidia-ctk runtime configure --runtime=docker && systemctl restart docker"
 GENERATE = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 OLDEST_API = (1, 41)
-CONTAINED = Path("/.dockerenv")  # made by the engine: what is installed here is not what the host has
+CONTAINED = "DOCKYARD_IMAGE" in os.environ  # set by our image: what is installed in it is not what the host has
 NVIDIA_MAJOR = 195  # of the driver's character devices
 
 
@@ -98,7 +98,7 @@ def injection(role: Role) -> Iterator[Finding]:
     if way == "none":
         yield ok(name, said(_("none are given (GPU_INJECTION=none)")))
         return
-    if not CONTAINED.exists():
+    if not CONTAINED:
         yield from _toolkit(name)
     found = _engine()
     if found is None:
@@ -128,7 +128,7 @@ def _cdi(name: Said, found: containers.Engine) -> Iterator[Finding]:
     if not found.has_cdi:
         seen = said(_("this engine has no CDI (version %(version)s)"), version=found.version)
         yield fail(name, seen, said(_("Use Docker 28.3 or newer, or GPU_INJECTION=toolkit.")))
-    elif not CONTAINED.exists() and not any(folder.is_dir() and any(folder.iterdir()) for folder in CDI_FOLDERS):
+    elif not CONTAINED and not any(folder.is_dir() and any(folder.iterdir()) for folder in CDI_FOLDERS):
         fix = "cdi" if program("nvidia-ctk") else ""
         yield fail(name, said(_("no CDI specification in /etc/cdi")), words(GENERATE), fix=fix)
     else:

@@ -194,11 +194,12 @@ export class Plot {
     ctx.restore();
   }
 
-  /** Set the pointer to a time that something else tells; null: take it away. */
+  /** Set the pointer to a time that something else tells, to the second; null: take it away. */
   point(at) {
     const { from, to } = this.link.data();
-    const isInside = known(at) && at >= from && at <= to;
-    this.#plot.setCursor(isInside ? { left: this.#plot.valToPos(at, "x"), top: 10 } : { left: -10, top: -10 }, false);
+    const isInside = known(at) && at > from - 1 && at < to + 1;
+    const place = isInside ? Math.min(Math.max(at, from), to) : null;
+    this.#plot.setCursor(isInside ? { left: this.#plot.valToPos(place, "x"), top: 10 } : { left: -10, top: -10 }, false);
     this.#read(this.#plot);
   }
 

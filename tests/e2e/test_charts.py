@@ -88,13 +88,14 @@ def _points_both_ways(tab: Page) -> None:
     """Side by side: the line that is pointed at marks its time on the charts, and that time there marks the line."""
     tab.locator("#log-split").click()
     over = tab.locator('[data-figure="utilisation"] .u-over')
-    over.scroll_into_view_if_needed()
+    expect(over).to_be_visible()
+    over.evaluate("over => over.scrollIntoView({ block: 'nearest' })")  # the charts may be drawn anew meanwhile
     top = tab.locator("#log-rows").evaluate("rows => rows.scrollTop")
     tab.locator(".log-row.is-marked").hover(force=True)
     expect(tab.locator("#chart-at")).to_be_visible()
     cursor = over.locator(".u-cursor-x:not(.u-off)")
     left = cursor.evaluate("cursor => new DOMMatrix(getComputedStyle(cursor).transform).m41")
-    over.hover(position={"x": left, "y": 20})
+    over.hover(position={"x": max(left, 3), "y": 20})
     expect(tab.locator(".log-row.is-pointed")).to_be_visible()
     assert tab.locator("#log-rows").evaluate("rows => rows.scrollTop") == top, "nothing was scrolled"
     assert "running" in (over.locator(".chart-flag").first.get_attribute("title") or "")
