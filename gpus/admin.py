@@ -99,7 +99,7 @@ class GPUForm(forms.ModelForm):  # type: ignore[type-arg]
             return slots
         if not 1 <= slots <= MOST_SLOTS:
             raise forms.ValidationError(gettext("From 1 to %(most)d.") % {"most": MOST_SLOTS}, code="SLOTS")
-        Node.objects.select_for_update().get(pk=self.instance.node_id)
+        Node.objects.select_for_update(no_key=True).get(pk=self.instance.node_id)
         if self.instance.allocation_slots.filter(released_at=None).exists():
             text = gettext("A job is on it: the number of slots can change once the GPU is free.")
             raise forms.ValidationError(text, code="SLOTS_HELD")

@@ -31,7 +31,7 @@ def declare_dead(node: Node, actor: Any) -> list[Run]:
     """
     now = timezone.now()
     with transaction.atomic():
-        node = Node.objects.select_for_update().get(pk=node.pk)
+        node = Node.objects.select_for_update(no_key=True).get(pk=node.pk)
         if node.is_alive(now):
             raise Refused("ALIVE", node=node.name)
         node.declared_dead_at = now

@@ -154,9 +154,9 @@ def _commit(placement: Placement) -> Run | None:
 
 def _place(placement: Placement) -> Run | None:
     """Decide again under locks, by what is true now: quotas, room, GPUs, the job's own state."""
-    cluster = Cluster.objects.select_for_update().get(pk=1)  # all placing waits in line (SQLite: by the transaction)
+    cluster = Cluster.objects.select_for_update(no_key=True).get(pk=1)  # all placing waits in line
     now = timezone.now()
-    node = NodeRow.objects.select_for_update().get(name=placement.node)
+    node = NodeRow.objects.select_for_update(no_key=True).get(name=placement.node)
     job = Job.objects.select_related("owner", "team").get(pk=placement.job)
     gpus = list(node.gpus.filter(uuid__in=placement.gpu_uuids).order_by("index"))
     if not Allowed(cluster.image_patterns)(job.image):

@@ -88,7 +88,7 @@ def join(secret: str, *, name: str, address: str | None) -> dict[str, str]:
 def leave(node: Node, actor: Any) -> None:
     """Take a host's access away at once; its past stays. Raises Refused(RUNS) while anything runs there."""
     with transaction.atomic():
-        node = Node.objects.select_for_update().get(pk=node.pk)
+        node = Node.objects.select_for_update(no_key=True).get(pk=node.pk)
         count = Run.objects.filter(node=node, state__in=LIVE_RUNS).count()
         if count:
             raise Refused("RUNS", node=node.name, count=count)
@@ -133,7 +133,7 @@ def _admit(secret: str, name: str) -> tuple[Node, JoinToken]:
     name = token.name or name
     if not _is_name(name):
         raise Refused("NAME", name=name)
-    node, is_new = Node.objects.select_for_update().get_or_create(name=name)
+    node, is_new = Node.objects.select_for_update(no_key=True).get_or_create(name=name)
     if not is_new and token.name != name and node.left_at is None:
         raise Refused("NAME_TAKEN", name=name)
     if node.left_at is not None:

@@ -38,10 +38,10 @@ def make_room(plan: Plan) -> int:
 def _for_winner(winner: int, asked: list[Asked]) -> int:
     try:
         with transaction.atomic():
-            cluster = Cluster.objects.select_for_update().get(pk=1)
+            cluster = Cluster.objects.select_for_update(no_key=True).get(pk=1)
             if not Job.objects.filter(pk=winner, state=JobState.QUEUED).exists():
                 raise _Changed
-            runs = Run.objects.select_for_update(of=("self",)).select_related("job", "node")
+            runs = Run.objects.select_for_update(of=("self",), no_key=True).select_related("job", "node")
             found = runs.in_bulk([one.run for one in asked])
             now = timezone.now()
             for one in asked:

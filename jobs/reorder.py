@@ -104,7 +104,7 @@ def _move(job: Job, actor: Any, where: Callable[[list[int]], int]) -> bool:
     with transaction.atomic():
         rows, allowed = movable_with(job, timezone.now()), Allowed(Cluster.get().image_patterns)
         if connection.features.has_select_for_update:  # on SQLite the transaction itself is the line
-            rows = rows.select_for_update()
+            rows = rows.select_for_update(no_key=True)
         line = [row for row in rows.only("pk", "queued_at", "image") if allowed(row.image)]
         order = [row.pk for row in line]
         to = where(order) if job.pk in order else -1

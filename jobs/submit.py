@@ -148,10 +148,13 @@ def allowed_mounts(team: Team) -> Any:
 
 
 def _stand_in_line(owner: Any, team: Team) -> None:
-    """Jobs of one user and of one team are admitted one after another, so that two can't both be the last."""
+    """Jobs of one user and of one team are admitted one after another, so that two can't both be the last.
+
+    Here and elsewhere without the key: rows that only refer to a locked one would wait for it, and lead to deadlocks.
+    """
     if connection.features.has_select_for_update:  # on SQLite the transaction itself is the line
-        get_user_model().objects.select_for_update().get(pk=owner.pk)
-        Team.objects.select_for_update().get(pk=team.pk)
+        get_user_model().objects.select_for_update(no_key=True).get(pk=owner.pk)
+        Team.objects.select_for_update(no_key=True).get(pk=team.pk)
 
 
 def _admit(owner: Any, team: Team) -> None:

@@ -58,7 +58,7 @@ def has_lost_gpu(run: Run) -> bool:
 def warn(run: Run, code: str, **params: Any) -> bool:
     """Add a warning to the run, with its event, once per code and GPU. False when it is there already."""
     with transaction.atomic():
-        known = Run.objects.select_for_update().values_list("warnings", flat=True).get(pk=run.pk)
+        known = Run.objects.select_for_update(no_key=True).values_list("warnings", flat=True).get(pk=run.pk)
         if any(_key(warning) == (code, params.get("uuid")) for warning in known):
             return False
         run.warnings = [*known, {"code": code, **params}]
@@ -70,7 +70,7 @@ def warn(run: Run, code: str, **params: Any) -> bool:
 def take_back(run: Run, code: str, kind: str | None) -> bool:
     """Take a warning away that holds no longer, with an event of that kind (None: without). False: it has none."""
     with transaction.atomic():
-        known = Run.objects.select_for_update().values_list("warnings", flat=True).get(pk=run.pk)
+        known = Run.objects.select_for_update(no_key=True).values_list("warnings", flat=True).get(pk=run.pk)
         run.warnings = [warning for warning in known if warning["code"] != code]
         if run.warnings == known:
             return False
