@@ -23,7 +23,7 @@ def test_a_client_that_does_not_read_costs_little_and_resumes_by_offset(lab: Lab
     with _watch(lab, job.pk) as socket:
         socket.send(json.dumps({"follow": {"run": run.pk, "generation": 0, "offset": 0}}))
         before = _rss_kib(lab.stack.pid("web"))
-        lab.end(job, seconds=90)  # and nothing is read meanwhile
+        lab.end(job, seconds=240)  # and nothing is read meanwhile
         assert _rss_kib(lab.stack.pid("web")) - before < GROWTH_KIB
         received = _read_all(socket, lab.run(job).log_bytes)
     whole = lab.log(job)
