@@ -1,5 +1,6 @@
 """The sockets of one job's page and of every list of jobs."""
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -148,6 +149,8 @@ class JobSocket(LiveSocket):
             room = window.piece(source.head["end"])
             frame = (source.frame(window, room) or await self._behind(window, room)) if room else None
             if frame is None:
+                if room:  # they are on their way from one place to another, and nobody will tell when they are there
+                    asyncio.get_running_loop().call_later(relay.AGAIN, self.wake)
                 return
             await self.send_bytes(frame)
 

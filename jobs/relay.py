@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 GROWN = "grown"  # the topic under which a relay wakes its watchers
 KEPT = 512 * 1024  # bytes of a log's end that are in memory while anybody watches it
 LOOK_EVERY = 5.0  # seconds: what the news of growing bytes don't say is looked up that often
-_AGAIN = 1.0  # seconds after a failure
+AGAIN = 1.0  # seconds after a failure
 _NEWS = {GROWN: Message()}
 
 
@@ -51,7 +51,7 @@ class Relay:
 
     def look_again(self) -> None:
         """Ask the database soon, unless that has just been done: news may have been lost."""
-        if asyncio.get_running_loop().time() > self._look_due - LOOK_EVERY + _AGAIN:
+        if asyncio.get_running_loop().time() > self._look_due - LOOK_EVERY + AGAIN:
             self._look_due = 0.0
             self._nudge()
 
@@ -81,7 +81,7 @@ class Relay:
         except Exception as error:  # a log storage may raise whatever it likes
             known = isinstance(error, DatabaseError | OSError)
             log.warning("the log of run %s can't be read for now: %s", self.run_id, error, exc_info=not known)
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(AGAIN)
             self._nudge()
         now = asyncio.get_running_loop().time()
         for watcher in self.watchers:

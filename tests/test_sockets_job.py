@@ -5,10 +5,12 @@ import contextlib
 import json
 import struct
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from channels.testing import WebsocketCommunicator
+from django.core.files.storage import storages
 
 from jobs import control, logstore, tail
 from jobs.logwindow import PIECE, WINDOW, LogWindow
@@ -113,6 +115,23 @@ async def test_what_is_printed_later_comes_by_itself() -> None:
         for number in range(5):
             await in_db(_print)(cast["run"], b"line %d\n" % number)
         assert await _read(socket, 6, 6 + 35) == b"".join(b"line %d\n" % number for number in range(5))
+
+
+async def test_bytes_that_are_nowhere_for_a_moment_come_when_they_are_there() -> None:
+    """ansible/awx#13059: nobody tells that a segment is readable again, once the log is complete."""
+    cast = await _running(b"x" * 1000)
+    path = await in_db(_file_of)(cast["run"])
+    path.rename(path.with_suffix(".away"))
+    async with open_socket(_path(cast), cast["alice"]) as socket:
+        await _follow(socket, cast["run"])
+        await message(socket, lambda found: "log" in found)
+        await asyncio.sleep(0.1)
+        path.with_suffix(".away").rename(path)
+        assert await _read(socket, 0, 1000) == b"x" * 1000
+
+
+def _file_of(run: Run) -> Path:
+    return Path(storages["logs"].path(run.segments.get().name))
 
 
 async def test_a_browser_that_does_not_draw_gets_no_more_than_the_window() -> None:
