@@ -45,7 +45,7 @@ class Node(models.Model):
     first_seen = models.DateTimeField(_("first seen"), auto_now_add=True)
     # by the database's or the node's clock: see heartbeat
     last_seen = models.DateTimeField(_("last seen"), null=True, blank=True)
-    # {kernel, toolkit, booted: ISO, clock_skew: seconds from Redis's, disks: [{what, path, free_mib, total_mib}]}
+    # {system, kernel, toolkit, clock_skew: seconds from Redis's, disks: [{what, path, free_mib, total_mib}]}
     facts = models.JSONField(_("facts"), null=True, blank=True)
     # by an admin while it was silent; it takes no job until its agent has seen to what ran there
     declared_dead_at = models.DateTimeField(_("declared dead"), null=True, blank=True)

@@ -1,6 +1,7 @@
 """Give a silent host up: what ran there ends without proof, by a named admin, and is stopped first if it comes back."""
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -42,7 +43,7 @@ def declare_dead(node: Node, actor: Any) -> list[Run]:
         transaction.on_commit(wake_scheduler, robust=True)
         for run in ended:
             if run.job.state not in WAITING:
-                transaction.on_commit(lambda job=run.job_id: send_mail(job), robust=True)  # type: ignore[misc]
+                transaction.on_commit(partial(send_mail, run.job_id), robust=True)
     return ended
 
 

@@ -1,8 +1,6 @@
 """Hosts: the door through which they join, their pages, and what admins do to them."""
 
 import json
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 from django.conf import settings
@@ -20,10 +18,8 @@ from gpus import cordon
 from gpus.models import Node
 from jobs import declaredead, hostpage, joining, wording
 from jobs.queues import wake_scheduler
-from jobs.views import signed_in
-
-_LOOPBACK = ("127.0.0.1", "::1")
-View = Callable[..., HttpResponseBase]
+from jobs.views import for_staff, signed_in
+from portal.checks import LOOPBACK
 
 
 @csrf_exempt  # a host has no session: its token is all that counts
@@ -34,7 +30,7 @@ View = Callable[..., HttpResponseBase]
 def join(request: HttpRequest) -> JsonResponse:
     """`{token, name}` → `{settings}`, once. For `manage.py node --join`, over HTTPS or from this machine itself."""
     address = request.META.get("REMOTE_ADDR") or None
-    if not request.is_secure() and address not in _LOOPBACK:
+    if not request.is_secure() and address not in LOOPBACK:
         return _refused("INSECURE", {}, 403)
     asked = _asked(request)
     try:
@@ -79,20 +75,6 @@ def host(request: HttpRequest, name: str) -> HttpResponseBase:
         context |= {"events": hostpage.events(found.node), "access": hostpage.access(found.node)}
     page = context["part"] if request.htmx else "jobs/host.html"  # type: ignore[attr-defined]
     return render(request, page, context)
-
-
-def for_staff(view: View) -> View:
-    """Others are not told that there is such a page."""
-
-    @signed_in
-    @never_cache
-    @wraps(view)
-    def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        if not request.user.is_staff:
-            raise Http404
-        return view(request, *args, **kwargs)
-
-    return wrapped
 
 
 @for_staff

@@ -3,16 +3,14 @@
 import platform
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
-import redis
 from django.conf import settings
 
 from gpus.models import Node
 from jobs import containers
-from portal import live
+from portal.doctor.stores import redis_skew
 
 Facts = dict[str, Any]
 
@@ -23,20 +21,11 @@ def tell() -> None:
 
 
 def gather(engine_root: str) -> Facts:
+    skew = redis_skew()
     return {
-        "system": _system(), "kernel": platform.release(), "toolkit": _toolkit(), "clock_skew": clock_skew(),
-        "booted": containers.boot_time().isoformat(), "disks": _disks(engine_root),
+        "system": _system(), "kernel": platform.release(), "toolkit": _toolkit(),
+        "clock_skew": None if skew is None else round(skew, 3), "disks": _disks(engine_root),
     }  # fmt: skip
-
-
-def clock_skew() -> float | None:
-    """Seconds by which this clock is ahead of that of Redis, which all hosts share; None: Redis does not answer."""
-    try:
-        before = time.time()
-        seconds, micros = live.connection().time()
-        return round((before + time.time()) / 2 - seconds - micros / 1e6, 3)
-    except redis.RedisError:
-        return None
 
 
 def _system() -> str:

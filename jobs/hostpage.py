@@ -3,11 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from django.conf import settings
 from django.utils import timezone
 
 from gpus.availability import why_unavailable
@@ -15,9 +14,8 @@ from gpus.models import GPU, HostAccess, HostEvent, Node
 from jobs.access import sees
 from jobs.models import AllocationSlot, Run
 from jobs.states import LIVE_RUNS
+from portal.doctor.stores import MOST_SKEW, is_nearly_full
 
-MOST_SKEW = 2.0  # seconds
-LEAST_FREE_MIB, LEAST_FREE_PART = 10 << 10, 0.05
 EVENTS_SHOWN = 100
 # State of a host to its tone and icon; the first that is true, in this order.
 LOOKS = {
@@ -110,7 +108,7 @@ class Host:
         if skew is not None and abs(skew) > MOST_SKEW:
             yield "CLOCK", {"seconds": skew}
         for disk in self.disks:
-            if disk["free_mib"] < max(LEAST_FREE_MIB, LEAST_FREE_PART * disk["total_mib"]):
+            if is_nearly_full(disk["free_mib"] << 20, disk["total_mib"] << 20):
                 yield "DISK", disk
 
     def _of_gpus(self) -> Iterable[tuple[str, dict[str, Any]]]:
@@ -164,7 +162,3 @@ def events(node: Node) -> list[HostEvent]:
 def access(node: Node) -> HostAccess | None:
     """With what the host has joined; None: it runs with the portal's own settings."""
     return HostAccess.objects.filter(node=node).first()
-
-
-def token_life() -> timedelta:
-    return timedelta(seconds=settings.JOIN_TOKEN_LIFE)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 from django.conf import settings
 
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+from portal.checks import LOOPBACK
 
 
 class CannotJoin(Exception):
@@ -35,7 +35,7 @@ def join(portal: str, token: str, *, name: str, authority: str = "") -> str:
 
 def _ask(portal: str, token: str, name: str, authority: str) -> dict[str, str]:
     parts = urlsplit(portal)
-    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
         raise CannotJoin(f"{portal} must begin with https://: what a host is given is secret")
     try:
         answer = httpx.post(

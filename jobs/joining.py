@@ -1,6 +1,5 @@
 """How a host joins and leaves: a token for its own Redis user and PostgreSQL role, and nobody else's passwords."""
 
-import hashlib
 import logging
 import os
 import re
@@ -11,19 +10,22 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from django.conf import settings
 from django.db import DatabaseError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from gpus.models import HostAccess, JoinToken, Node
 from jobs import dbroles, hostevents, hostrights, redisusers, secretbox
 from jobs.models import Run
 from jobs.states import LIVE_RUNS
+from portal.checks import LOOPBACK
+from portal.models import ApiToken
 
 log = logging.getLogger(__name__)
 
 PREFIX = "dkj_"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _TAKEN = ("join", "token")  # addresses of pages are beside those of hosts
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_given: dict[str, str] = {}  # digests of passwords by Redis user, as this process has set them
 # Rules of the whole installation that a node keeps too, where the portal's own environment has them.
 _SHARED = (
     "STORAGES", "TIME_ZONE", "MAX_REQUEUES", "PIDS_LIMIT", "WORKSPACE_BYTES",
@@ -52,7 +54,7 @@ def make_token(by: Any = None, *, name: str = "") -> tuple[JoinToken, str]:
     _check_installation()
     secret, now = PREFIX + secrets.token_urlsafe(32), timezone.now()
     token = JoinToken.objects.create(
-        digest=_digest(secret), hint=secret[:8], name=name, made_by=by, created_at=now,
+        digest=ApiToken.digest_of(secret), hint=secret[:8], name=name, made_by=by, created_at=now,
         expires_at=now + timedelta(seconds=settings.JOIN_TOKEN_LIFE),
     )  # fmt: skip
     return token, secret
@@ -64,6 +66,8 @@ def join(secret: str, *, name: str, address: str | None) -> dict[str, str]:
     The token is used up. A host that has joined before gets new passwords, by a token of its name alone.
     """
     _check_installation()
+    if not _usable(secret).exists():
+        raise Refused("TOKEN")  # before anything that costs, and that strangers could ask for
     _check_reachable(address)
     _check_users()
     _give_rights()
@@ -71,7 +75,7 @@ def join(secret: str, *, name: str, address: str | None) -> dict[str, str]:
     with transaction.atomic():
         node, token = _admit(secret, name)
         role = _role(node.name, passwords["database"])
-        digest = _digest(passwords["redis"])
+        digest = ApiToken.digest_of(passwords["redis"])
         user = hostrights.redis_user(settings.INSTALLATION, node.name)
         HostAccess.objects.update_or_create(node=node, defaults={
             "redis_user": user, "redis_digest": digest, "database_role": role, "joined_at": timezone.now(),
@@ -109,14 +113,20 @@ def leave(node: Node, actor: Any) -> None:
 
 
 def restore_users() -> None:
-    """Make the Redis users anew that a restart of Redis has lost, and drop those of hosts that have left."""
+    """Make the Redis users anew that a restart of Redis has lost, and drop those of hosts that have left.
+
+    The others get their rights and password of now: an upgrade may have changed the rules, or Redis was away as a
+    host joined again.
+    """
     if not HostAccess.objects.exists() and not Node.objects.filter(left_at__isnull=False).exists():
         return
     try:
         there = redisusers.of_installation(settings.INSTALLATION)
         known = {access.redis_user: access for access in HostAccess.objects.select_related("node")}
-        for user in known.keys() - there:
-            redisusers.create(settings.INSTALLATION, known[user].node.name, known[user].redis_digest)
+        for user, access in known.items():
+            if user not in there or _given.get(user) != access.redis_digest:
+                redisusers.create(settings.INSTALLATION, access.node.name, access.redis_digest)
+                _given[user] = access.redis_digest
         for user in there - known.keys():
             redisusers.drop(user)
     except redisusers.Lost as error:
@@ -125,11 +135,9 @@ def restore_users() -> None:
 
 def _admit(secret: str, name: str) -> tuple[Node, JoinToken]:
     """The row of a host that may join with this token."""
-    now, digest = timezone.now(), _digest(secret)
-    used = JoinToken.objects.filter(digest=digest, used_at=None, expires_at__gt=now).update(used_at=now)
-    if not used or not secret.startswith(PREFIX):
+    if not _usable(secret).update(used_at=timezone.now()):
         raise Refused("TOKEN")
-    token = JoinToken.objects.select_related("made_by").get(digest=digest)
+    token = JoinToken.objects.select_related("made_by").get(digest=ApiToken.digest_of(secret))
     name = token.name or name
     if not _is_name(name):
         raise Refused("NAME", name=name)
@@ -137,9 +145,15 @@ def _admit(secret: str, name: str) -> tuple[Node, JoinToken]:
     if not is_new and token.name != name and node.left_at is None:
         raise Refused("NAME_TAKEN", name=name)
     if node.left_at is not None:
-        node.left_at = None
-        node.save(update_fields=["left_at"])
+        node.left_at = node.last_seen = None  # what it was heard of before it left says nothing of now
+        node.save(update_fields=["left_at", "last_seen"])
     return node, token
+
+
+def _usable(secret: str) -> QuerySet[JoinToken]:
+    """The token, unless it was used or is too old."""
+    digest = ApiToken.digest_of(secret)
+    return JoinToken.objects.filter(digest=digest, used_at=None, expires_at__gt=timezone.now())
 
 
 def _is_name(name: str) -> bool:
@@ -183,10 +197,10 @@ def _check_users() -> None:
 
 def _check_reachable(address: str | None) -> None:
     """A host elsewhere does not reach what our own address names as this machine."""
-    if address in (None, *_LOOPBACK):
+    if address in (None, *LOOPBACK):
         return
     for setting in ("NODE_REDIS_URL", "NODE_DATABASE_URL"):
-        if (urlsplit(getattr(settings, setting)).hostname or "localhost") in _LOOPBACK:
+        if (urlsplit(getattr(settings, setting)).hostname or "localhost") in LOOPBACK:
             raise Refused("ADDRESS", setting=setting)
 
 
@@ -204,7 +218,3 @@ def _with_user(url: str, user: str, password: str) -> str:
     parts = urlsplit(url)
     where = parts.netloc.rpartition("@")[2]
     return urlunsplit(parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{where}"))
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()

@@ -14,13 +14,12 @@ Lost = redis.RedisError
 Refused = redis.ResponseError  # Redis answered, and lets us manage no users
 
 
-def create(installation: str, node: str, digest: str) -> str:
-    """A user for this host, or its rights and password anew. `digest`: SHA-256 of its password. Returns its name."""
+def create(installation: str, node: str, digest: str) -> None:
+    """A user for this host, or its rights and password anew. `digest`: SHA-256 of its password."""
     user = hostrights.redis_user(installation, node)
     rules = [*hostrights.redis_rules(installation, node), f"#{digest}"]
     with live.briefly() as client:
         client.execute_command("ACL SETUSER", user, *rules)  # type: ignore[no-untyped-call]
-    return user
 
 
 def drop(user: str) -> None:

@@ -314,8 +314,8 @@ def _gpu(gpu: GPU, used_slots: int, now: datetime) -> Gpu:
 
 
 def why_closed(row: NodeRow, now: datetime) -> Reason | None:
-    """Why a host takes no new job: silent, cordoned, its engine or its driver does not work. None when it does."""
-    if not row.is_alive(now):
+    """Why a host takes no new job: silent or gone, cordoned, its engine or driver does not work. None: it does."""
+    if row.left_at is not None or not row.is_alive(now):
         return {"code": "NODES_SILENT", "nodes": [row.name]}
     if row.declared_dead_at is not None:
         return {"code": "NODES_RETURNING", "nodes": [row.name]}

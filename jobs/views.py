@@ -10,10 +10,11 @@ from uuid import UUID, uuid4
 
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import HttpResponseClientRedirect
 
@@ -46,6 +47,20 @@ def signed_in(view: View) -> View:
         return redirect_to_login(request.get_full_path())
 
     return guarded
+
+
+def for_staff(view: View) -> View:
+    """Others are not told that there is such a page."""
+
+    @signed_in
+    @never_cache
+    @wraps(view)
+    def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not request.user.is_staff:
+            raise Http404
+        return view(request, *args, **kwargs)
+
+    return wrapped
 
 
 def render_page(request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:

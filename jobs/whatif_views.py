@@ -2,31 +2,24 @@
 
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
 from jobs import estimates, whatif
 from jobs.models import WhatIf
-from jobs.views import signed_in
+from jobs.views import for_staff
 from jobs.whatifforms import WhatIfForm
 from jobs.whatifwords import described, never, rows
 
 SHOWN = 20
 
 
-def _staff(request: HttpRequest) -> None:
-    """Others are not told that there is such a page."""
-    if not request.user.is_staff:
-        raise Http404
-
-
-@signed_in
+@for_staff
 @require_http_methods(["GET", "POST"])
 def what_if(request: HttpRequest) -> HttpResponseBase:
     """The form, and the questions asked before."""
-    _staff(request)
     form = WhatIfForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         asked = whatif.ask(form.changes(), days=form.cleaned_data["days"], by=request.user)
@@ -36,11 +29,10 @@ def what_if(request: HttpRequest) -> HttpResponseBase:
     return render(request, "jobs/whatif.html", context, status=422 if form.is_bound else 200)
 
 
-@signed_in
+@for_staff
 @require_GET
 def result(request: HttpRequest, pk: int) -> HttpResponseBase:
     """One question: how far it is, or its answer; for htmx only the part that changes."""
-    _staff(request)
     found = get_object_or_404(WhatIf.objects.select_related("asked_by"), pk=pk)
     part = "jobs/_whatif.html"
     name = part if request.htmx else "jobs/whatif_result.html"  # type: ignore[attr-defined]
@@ -65,9 +57,8 @@ def _why(found: WhatIf) -> str:
     }.get(found.message, found.message)  # fmt: skip
 
 
-@signed_in
+@for_staff
 @require_GET
 def estimates_page(request: HttpRequest) -> HttpResponse:
     """How often expected starts were right in the last 30 days, by how far ahead they were said."""
-    _staff(request)
     return render(request, "jobs/estimates.html", {"score": estimates.score(), "horizons": estimates.by_horizon()})

@@ -10,9 +10,10 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from gpus.models import GPU
+from gpus.models import GPU, Node
 from jobs import control, dispatch, snapshot
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Quota, Run, Team
+from jobs.policy.view import Placement
 from jobs.request import JobRequest
 from jobs.states import EndReason, JobState, RunState, Wish
 from jobs.submit import Refused, submit
@@ -43,6 +44,16 @@ def test_a_pass_places_with_run_allocation_slots_and_event(alice: User) -> None:
     event = job.events.get()
     assert (event.kind, event.old_state, event.new_state) == ("PLACED", "QUEUED", "PLACED")
     assert event.params["gpus"] == [0, 1]
+
+
+def test_a_host_that_left_since_the_picture_was_taken_gets_nothing(alice: User) -> None:
+    node = factories.make_node("alpha")
+    job = factories.make_job(alice, gpus=1)
+    placement = Placement(job.pk, "alpha", (node.gpus.order_by("index")[0].uuid,))
+    Node.objects.filter(pk=node.pk).update(left_at=timezone.now())
+    assert dispatch._commit(placement) is None
+    Node.objects.filter(pk=node.pk).update(left_at=None)
+    assert dispatch._commit(placement) is not None
 
 
 def test_a_job_without_gpus_holds_cpus_and_memory(alice: User) -> None:

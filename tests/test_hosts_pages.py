@@ -16,7 +16,7 @@ from jobs.states import RunState
 from portal.models import User
 from tests import factories
 
-FACTS = {"kernel": "6.1.0-9", "toolkit": "1.17.4", "system": "Debian 12", "clock_skew": 7.5, "booted": "",
+FACTS = {"kernel": "6.1.0-9", "toolkit": "1.17.4", "system": "Debian 12", "clock_skew": 7.5,
          "disks": [{"what": ["engine"], "path": "/var/lib/docker", "free_mib": 900, "total_mib": 90000}]}  # fmt: skip
 
 

@@ -268,7 +268,8 @@ class Run(models.Model):
     ) -> bool:
         """End the run, release its allocation and move its job to `job_state`, all in one transaction.
 
-        Who may call: `jobs.finish` with proof that the container is gone, or a revocation of a PLACED run.
+        Who may call: `jobs.finish` with proof that the container is gone, or a revocation of a PLACED run;
+        `jobs.declaredead` without proof, by a named admin.
         """
         check_run_move(old, RunState.ENDED)
         changes |= {"end_reason": reason, "ended_at": now}

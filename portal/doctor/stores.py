@@ -24,7 +24,7 @@ from portal import VERSION, live, readiness
 from portal.doctor.finding import Finding, Role, fail, first_line, ok, said, warn, words
 
 GIB = 1 << 30
-LEAST_FREE = 10 * GIB
+LEAST_FREE, LEAST_FREE_PART = 10 * GIB, 0.05
 LEAST_INODES = 0.03  # of all
 MOST_SKEW = 2.0  # seconds
 OLDEST_REDIS = (6, 2)
@@ -154,13 +154,18 @@ def disk(role: Role) -> Iterator[Finding]:
             yield disk_at(there)
 
 
+def is_nearly_full(free: int, total: int) -> bool:
+    """Of a disk, in bytes."""
+    return free < max(LEAST_FREE, LEAST_FREE_PART * total)
+
+
 def disk_at(place: Path) -> Finding:
     """How full the disk of this folder is, in bytes and in files."""
     name, usage, files = said(_("Disk")), shutil.disk_usage(place), os.statvfs(place)
     numbers = {"free": usage.free // GIB, "total": usage.total // GIB, "place": str(place)}
     seen = said(_("%(free)d GiB of %(total)d GiB free at %(place)s"), **numbers)
     advice = said(_("Delete what is not needed, or add space."))
-    if usage.free < LEAST_FREE:
+    if is_nearly_full(usage.free, usage.total):
         return warn(name, seen, advice)
     if files.f_files and files.f_favail / files.f_files < LEAST_INODES:
         return warn(name, said(_("room for %(count)d more files at %(place)s"), count=files.f_favail, place=str(place)),
@@ -171,7 +176,7 @@ def disk_at(place: Path) -> Finding:
 def clock(role: Role) -> Iterator[Finding]:
     """Against Redis and database, which all hosts share."""
     name = said(_("Clock"))
-    skews = {"Redis": _redis_skew(), connection.display_name: _database_skew()}
+    skews = {"Redis": redis_skew(), connection.display_name: _database_skew()}
     known = {whose: skew for whose, skew in skews.items() if skew is not None}
     for whose, skew in known.items():
         seen = said(_("%(skew).1f s from that of %(whose)s"), skew=abs(skew), whose=whose)
@@ -184,7 +189,8 @@ def clock(role: Role) -> Iterator[Finding]:
         yield warn(name, seen, said(_("Mend Redis first.")))
 
 
-def _redis_skew() -> float | None:
+def redis_skew() -> float | None:
+    """Seconds by which this clock is ahead of that of Redis, which all hosts share; None: Redis does not answer."""
     begun = time.time()
     try:
         seconds, micros = live.connection().time()

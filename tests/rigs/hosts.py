@@ -63,13 +63,6 @@ class Host:
             )  # fmt: skip
         self._guard = Guard(self._process)
 
-    def manage(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-        """Run a management command as this host, to its end."""
-        return subprocess.run(
-            [sys.executable, "manage.py", *arguments], cwd=BASE_DIR, env=self.env, capture_output=True, text=True,
-            timeout=120, input=stdin,
-        )  # fmt: skip
-
     @property
     def given(self) -> dict[str, str]:
         """The settings that it was given."""

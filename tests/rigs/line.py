@@ -33,10 +33,10 @@ class Line:
 
     def cut(self) -> None:
         self._open.clear()
-        for end in self._ends:
+        ends, self._ends = self._ends, []
+        for end in ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-        self._ends.clear()
 
     def heal(self) -> None:
         self._open.set()
@@ -62,6 +62,10 @@ class Line:
             client.close()
             return
         self._ends += [client, server]
+        if not self._open.is_set():  # cut meanwhile
+            client.close()
+            server.close()
+            return
         for source, sink in ((client, server), (server, client)):
             threading.Thread(target=_copy, args=(source, sink), daemon=True).start()
 
