@@ -164,6 +164,12 @@ def _database() -> str:
     return str(connection.settings_dict["NAME"])
 
 
+def forget_rights() -> None:
+    """Hosts' roles have lost theirs with the tables: `give_rights` must not think that nothing has changed."""
+    if has_roles() and _exists(group := hostrights.group_role(_database())):
+        _do("COMMENT ON ROLE {} IS NULL", sql.Identifier(group))
+
+
 def _exists(role: str) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])

@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from gpus import history
 from gpus.availability import why_unavailable
 from gpus.models import GPU, Node
-from jobs import passmeter, queues
+from jobs import passmeter, queues, snapshot
 from jobs.models import AllocationSlot, Cluster, Job, Run
 from jobs.models.rules import Priority
 from jobs.states import LIVE, WAITING
@@ -40,7 +40,7 @@ def take(now: datetime) -> Iterator[Metric]:
     nodes: list[Node] = []
     reached = GaugeMetricFamily("dockyard_database_up", "Whether the database answers", value=1)
     try:
-        nodes = list(Node.objects.order_by("name"))
+        nodes = list(Node.objects.filter(left_at=None).order_by("name"))
         yield from [*_jobs(), *_ended(now), _waits(now), *_gpus(now), *_nodes(nodes, now), *_scheduler()]
     except DatabaseError:
         reached = GaugeMetricFamily("dockyard_database_up", "Whether the database answers", value=0)
@@ -130,7 +130,7 @@ def _gpus(now: datetime) -> Iterator[Metric]:
     total: Counter[tuple[str, ...]] = Counter()
     states: Counter[tuple[str, ...]] = Counter()
     closed: Counter[tuple[str, ...]] = Counter()
-    for gpu in GPU.objects.exclude(health=GPU.Health.SPLIT).select_related("node"):
+    for gpu in GPU.objects.filter(node__left_at=None).exclude(health=GPU.Health.SPLIT).select_related("node"):
         node, why = gpu.node.name, _why_closed(gpu, now)
         total[node, gpu.model] += 1
         if gpu.pk in held:
@@ -149,11 +149,7 @@ def _gpus(now: datetime) -> Iterator[Metric]:
 
 def _why_closed(gpu: GPU, now: datetime) -> str:
     """Why no job may have the GPU; empty: it may."""
-    if not gpu.node.is_alive(now):
-        return "NODE_SILENT"
-    if gpu.node.cordoned:
-        return "NODE_CORDONED"
-    found = why_unavailable(gpu, now)
+    found = snapshot.why_closed(gpu.node, now) or why_unavailable(gpu, now)
     return str(found["code"]) if found else ""
 
 

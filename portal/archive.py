@@ -146,12 +146,14 @@ class Reader:
         try:
             inside = member.info.replace(name=member.name.removeprefix(folder), deep=False)
             safe = tarfile.tar_filter(inside, str(root)).replace(mode=member.info.mode & 0o1777, deep=False)
+            if safe.islnk():
+                to = safe.linkname.removeprefix(folder)
+                tarfile.tar_filter(safe.replace(name=to, deep=False), str(root))  # nor may it lead outside
+                safe = safe.replace(linkname=to, deep=False)
+                (root / safe.name).unlink(missing_ok=True)  # a link replaces nothing
             self._tar.extract(safe, root, numeric_owner=True, filter="fully_trusted")
         except tarfile.FilterError as error:
             raise Damaged(str(error)) from error
-
-    def close(self) -> None:
-        self._tar.close()
 
 
 def _digest(file: IO[bytes]) -> str:

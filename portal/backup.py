@@ -17,12 +17,11 @@ from typing import Any
 
 from django.conf import settings
 from django.core.files.storage import Storage, storages
-from django.db import connection
-from django.db.migrations.recorder import MigrationRecorder
 
 from jobs import logstore
 from portal import databasedump
 from portal.archive import Writer
+from portal.readiness import applied_migrations
 
 DATABASE, LOGS, FILES, WORKSPACES = "database/", "logs/", "files/", "workspaces/"
 _SEGMENTS = 'SELECT name, packed IS NULL, run_id, generation, "offset", length FROM jobs_logsegment ORDER BY id'
@@ -57,10 +56,9 @@ def backup(target: Path, *, with_logs: bool = True, with_workspaces: bool = Fals
 
 def about() -> dict[str, Any]:
     """What a restore looks at first."""
-    applied = MigrationRecorder(connection).applied_migrations()
     return {
         "installation": settings.INSTALLATION, "database": databasedump.kind(), "key": fingerprint(),
-        "migrations": sorted(".".join(key) for key in applied),
+        "migrations": sorted(applied_migrations()),
     }  # fmt: skip
 
 
@@ -71,30 +69,27 @@ def fingerprint() -> str:
 
 def _fill(writer: Writer, *, with_logs: bool, with_workspaces: bool) -> tuple[Counter[str], int]:
     counts: Counter[str] = Counter()
-    moved: list[Segment] = []
     folder = tempfile.TemporaryDirectory(prefix=".dockyard-backup-", dir=writer.path.parent)
     with folder as place, databasedump.dumped(Path(place)) as (dump, query):
         with dump.open("rb") as file:
             writer.add(f"{DATABASE}{dump.name}", file, dump.stat().st_size)
-        for segment in query(_SEGMENTS) if with_logs else ():
-            if not _add(writer, f"{LOGS}{segment[0]}", _bytes_of(storages["logs"], segment[0])):
-                moved.append(segment)
-            counts["logs"] += 1
-    # Looked for only now: inside, PostgreSQL shows the rows as they were when the database was copied.
-    missing = sum(not _add_raw(writer, *segment) for segment in moved)
-    counts["logs"] -= missing
+        segments = list(query(_SEGMENTS)) if with_logs else []
+    counts["logs"] = sum(_add_segment(writer, *segment) for segment in segments)
     counts["files"] = sum(1 for _ in _add_files(writer))
     if with_workspaces:
         counts["workspaces"] = sum(1 for _ in _add_tree(writer, Path(settings.WORKSPACE_ROOT)))
-    return counts, missing
+    return counts, len(segments) - counts["logs"]
 
 
-def _add_raw(writer: Writer, name: str, is_raw: bool, *place: int) -> bool:
-    """A segment that was packed since its row was copied: what the row names is made of what there is now.
+def _add_segment(writer: Writer, name: str, is_raw: bool, *place: int) -> bool:
+    """A segment as its row was copied; what was packed since is made of what there is now.
 
     False when its log has expired or was replaced meanwhile.
     """
-    return bool(is_raw) and _add(writer, f"{LOGS}{name}", logstore.raw_bytes(*place))
+    data = _bytes_of(storages["logs"], name)
+    if data is None and is_raw:
+        data = logstore.raw_bytes(*place)
+    return _add(writer, f"{LOGS}{name}", data)
 
 
 def _add(writer: Writer, name: str, data: bytes | None) -> bool:

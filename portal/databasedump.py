@@ -19,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 
 Rows = Iterator[tuple[Any, ...]]
 Query = Callable[[str], Rows]
-_NOT_RESTORED = (" ACL ", " POLICY ", " ROW SECURITY ", " COMMENT ", " DEFAULT ACL ")  # rights are given anew
+_NOT_RESTORED = (" ACL ", " POLICY ", " ROW SECURITY ", " COMMENT ")  # rights are given anew
 
 
 class Failed(Exception):

@@ -61,7 +61,7 @@ class Doctor:
 
 def sections() -> list[Section]:
     """This web process as it is now, then what the scheduler and all nodes have told besides. Raises DatabaseError."""
-    nodes = list(apps.get_model("gpus", "Node").objects.order_by("name"))
+    nodes = list(apps.get_model("gpus", "Node").objects.filter(left_at=None).order_by("name"))
     reports = nodereports.read([SCHEDULER, *(node.name for node in nodes)])
     found = [finding for finding in of_portal("web") if finding.verdict != "ok"]
     told = [
@@ -81,8 +81,5 @@ def _section(name: str, role: str, report: nodereports.Report, *, alive: bool = 
     if doctor is None:
         return Section(name, role, None, alive=alive)
     at = datetime.fromtimestamp(doctor["at"], UTC)
-    strays = report.get("unknown", ())
     found = [Finding.of(data) for data in doctor["findings"]]
-    if strays:  # listed by themselves, with what an admin may do
-        found = [finding for finding in found if finding.what.text != "Unknown container"]
-    return Section(name, role, at, found, strays, alive)
+    return Section(name, role, at, found, report.get("unknown", ()), alive)

@@ -4,7 +4,6 @@ A report is news, no truth: it goes when Redis is flushed, or KEPT after the nod
 """
 
 import json
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +12,7 @@ from django.conf import settings
 
 from portal import live
 
-Report = dict[str, Any]  # {"at": seconds since 1970, …}; parts: see docs/architecture.md
+Report = dict[str, Any]  # by part, see docs/architecture.md
 KEPT = 24 * 3600  # seconds
 
 
@@ -24,7 +23,7 @@ def key(node: str) -> str:
 
 def tell(node: str, **parts: Any) -> None:
     """Replace these parts of the node's report. Raises RedisError."""
-    told: dict[Any, Any] = {name: json.dumps(part) for name, part in {**parts, "at": time.time()}.items()}
+    told: dict[Any, Any] = {name: json.dumps(part) for name, part in parts.items()}
     with live.briefly() as client, client.pipeline(transaction=True) as pipe:
         pipe.hset(key(node), mapping=told)
         pipe.expire(key(node), KEPT)

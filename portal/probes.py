@@ -73,10 +73,6 @@ class _OfAll(Collector):
         self._until = 0.0
         self._kept: list[Metric] = []
 
-    def forget(self) -> None:
-        """Read anew next time."""
-        self._until = 0.0
-
     def describe(self) -> list[Any]:
         return []  # or else it were collected where it is registered
 

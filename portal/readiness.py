@@ -24,19 +24,23 @@ class _Last:
     found: dict[str, Verdict] = {}
 
 
-def look(*, anew: bool = False) -> dict[str, Verdict]:
+def look() -> dict[str, Verdict]:
     """What was found of `database`, `migrations` and `redis`, each "ok" or what is wrong; no older than KEPT."""
     with _Last.lock:
-        if anew or time.monotonic() >= _Last.until:
+        if time.monotonic() >= _Last.until:
             _Last.found = {**_database(), "redis": _redis()}
             _Last.until = time.monotonic() + KEPT
         return dict(_Last.found)
 
 
+def applied_migrations() -> set[str]:
+    """Those that the database has had, as `app.name`. Raises DatabaseError."""
+    return {".".join(key) for key in MigrationRecorder(connection).applied_migrations()}
+
+
 def missing_migrations() -> list[str]:
-    """Those of this code that the database has not had, as `app.name`. Raises DatabaseError."""
-    applied = set(MigrationRecorder(connection).applied_migrations())
-    return [".".join(key) for key in sorted(_of_this_code() - applied)]
+    """Those of this code that it has not had. Raises DatabaseError."""
+    return sorted(_of_this_code() - applied_migrations())
 
 
 def known_migrations() -> frozenset[str]:
@@ -50,10 +54,9 @@ def _loader() -> MigrationLoader:
 
 
 @cache
-def _of_this_code() -> frozenset[tuple[str, str]]:
-    loader = _loader()
-    replaced = {key for migration in loader.disk_migrations.values() for key in migration.replaces}
-    return frozenset(loader.disk_migrations) - replaced
+def _of_this_code() -> frozenset[str]:
+    replaced = {".".join(key) for migration in _loader().disk_migrations.values() for key in migration.replaces}
+    return known_migrations() - replaced
 
 
 def _database() -> dict[str, Verdict]:

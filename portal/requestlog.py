@@ -9,6 +9,7 @@ from collections.abc import Callable
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
+from jobs import plain
 from portal import logs
 
 log = logging.getLogger("portal.requests")
@@ -41,6 +42,7 @@ def _write(request: HttpRequest, status: int, seconds: float) -> None:
     path = request.path
     if path.startswith(_SECRET) and request.resolver_match:
         path = f"/{request.resolver_match.route}"
+    path = plain.visible(path)  # it was decoded: a line end in it would begin a line of anybody's making
     fields = {"method": request.method, "path": path, "status": status, "ms": round(seconds * 1000, 1)}
     level = logging.DEBUG if path in _PROBES else logging.INFO
     said = ("%s %s %d in %.1f ms", request.method, path, status, fields["ms"])

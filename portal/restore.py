@@ -21,6 +21,7 @@ from django.db import DatabaseError, connection
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from jobs import dbroles
 from portal import databasedump, live, readiness
 from portal.archive import FORMAT, Damaged, Reader
 from portal.backup import DATABASE, FILES, LOGS, WORKSPACES, fingerprint
@@ -123,7 +124,7 @@ def restore(reader: Reader, *, paused: bool = True) -> Counter[str]:
         databasedump.restore(member.name.removeprefix(DATABASE), member.file)
         counts["database"] += 1
     _set_numbers_on()
-    _forget_rights()
+    dbroles.forget_rights()
     call_command("migrate", interactive=False, verbosity=0)
     if paused:
         _pause(datetime.fromisoformat(reader.manifest["made_at"]))
@@ -157,17 +158,6 @@ def _set_numbers_on() -> None:
                 cursor.execute("UPDATE sqlite_sequence SET seq = %s WHERE name = %s", [to, table])
             else:
                 cursor.execute("SELECT setval(pg_get_serial_sequence(%s, 'id'), %s)", [table, to])
-
-
-def _forget_rights() -> None:
-    """Hosts' roles have lost theirs with the tables: what is noted of them on their group must not say otherwise."""
-    if connection.vendor != "postgresql":
-        return
-    group = f"{connection.settings_dict['NAME'][:55]}.nodes"
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [group])
-        if cursor.fetchone():
-            cursor.execute(f"COMMENT ON ROLE {connection.ops.quote_name(group)} IS NULL")
 
 
 def _pause(made_at: datetime) -> None:

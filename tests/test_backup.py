@@ -21,8 +21,8 @@ from django.utils import timezone
 from gpus.models import Node
 from jobs import logstore, secretbox
 from jobs.models import Cluster, Job, JobEvent, LogSegment, Run
-from portal import live
-from portal.archive import Damaged, Reader
+from portal import backup, live
+from portal.archive import Damaged, Reader, Writer
 from portal.models import User
 from portal.restore import GAP
 from tests import factories
@@ -71,6 +71,7 @@ def test_a_backup_comes_back_as_it_was(alice: User, tmp_path: Path, settings: An
     (work / "model.bin").write_bytes(b"\0weights")
     (work / "model.bin").chmod(0o640)
     (work / "latest").symlink_to("model.bin")
+    (work / "again").hardlink_to(work / "model.bin")
     os.mkfifo(work / "pipe")  # no file, and opening it would wait for ever
     made = back_up(tmp_path / "backups", "--workspaces")
     assert made.stat().st_mode & 0o077 == 0
@@ -94,13 +95,14 @@ def test_a_backup_comes_back_as_it_was(alice: User, tmp_path: Path, settings: An
     assert (work / "model.bin").read_bytes() == b"\0weights"
     assert (work / "model.bin").stat().st_mode & 0o777 == 0o640
     assert (work / "latest").readlink() == Path("model.bin")
+    assert (work / "again").stat().st_ino == (work / "model.bin").stat().st_ino, "one file, as before"
     assert Cluster.get().paused
     assert live.connection().keys("dockyard.*.log.*") == [b"dockyard.another.log.1.0"]
     assert factories.make_job(alice).pk > later.pk + GAP - 10  # a container of job `later` may still run
 
 
 @pytest.mark.any_database
-def test_a_segment_that_was_packed_meanwhile_is_in_it_raw(alice: User) -> None:
+def test_a_segment_that_was_packed_meanwhile_is_in_it_raw(alice: User, tmp_path: Path) -> None:
     """The row of a moment ago names the raw file; restored, it finds just that."""
     text = b"loss=0.1\n" * 9000
     run = run_with_log(alice, text)
@@ -109,6 +111,9 @@ def test_a_segment_that_was_packed_meanwhile_is_in_it_raw(alice: User) -> None:
     logstore.pack([first, second])
     assert not storages["logs"].exists(second.name)
     assert logstore.raw_bytes(run.pk, 0, second.offset, second.length) == text
+    writer = Writer(tmp_path / "one.tar")
+    assert backup._add_segment(writer, second.name, True, run.pk, 0, second.offset, second.length)
+    assert not backup._add_segment(writer, second.name, False, run.pk, 0, second.offset, second.length)
     assert logstore.raw_bytes(run.pk, 0, second.offset, second.length + 1) is None
 
 

@@ -37,6 +37,7 @@ def ids(**options: Any) -> set[str]:
         ({"DEBUG": True, "ALLOWED_HOSTS": ["gpu.example.org"]}, {"dockyard.E004"}),
         ({"ALLOWED_HOSTS": ["*"], "SECRET_KEY": "short"}, {"dockyard.E005"}),
         ({"ALLOWED_HOSTS": ["gpu.example.org"], "SECRETS_KEY": "a" * 60}, {"dockyard.E005"}),
+        ({"ALLOWED_HOSTS": ["gpu.example.org"], "METRICS_TOKEN": "guess me"}, {"dockyard.E010"}),
         ({"SECRET_KEY": "short"}, set()),
         ({"ALLOWED_HOSTS": ["gpu.example.org"], "GPU_DRIVER": "simulated"}, {"dockyard.W006"}),
         ({"MOUNT_ROOTS": ["/data", "/"]}, {"dockyard.E007"}),

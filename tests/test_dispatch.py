@@ -47,6 +47,7 @@ def test_a_pass_places_with_run_allocation_slots_and_event(alice: User) -> None:
 
 
 def test_a_host_that_left_since_the_picture_was_taken_gets_nothing(alice: User) -> None:
+    Cluster.get()
     node = factories.make_node("alpha")
     job = factories.make_job(alice, gpus=1)
     placement = Placement(job.pk, "alpha", (node.gpus.order_by("index")[0].uuid,))

@@ -131,3 +131,9 @@ def test_what_all_share_is_told_once(redis_server: Any) -> None:
     health.tell("alpha", [*of_web, red()])
     *_others, alpha = health.sections()
     assert (alpha.findings, alpha.shared, alpha.is_well) == ([red()], len(of_web), False)
+
+
+@pytest.mark.any_database
+def test_each_finding_is_told_once() -> None:
+    seen = [(found.name, found.seen) for found in examine()]
+    assert len(seen) == len(set(seen))

@@ -82,6 +82,9 @@ def test_a_request_is_followed_by_its_id(settings: Any, client: Client, written:
     assert "secret" not in written.getvalue()
     made = client.get("/healthz", headers={"X-Request-ID": "a b\tc"}).headers["X-Request-ID"]
     assert made.isalnum()
+    client.get("/jobs/a%0A2026-11-30 forged")
+    forged = [line for line in lines(written) if line["logger"] == "portal.requests"][-1]
+    assert forged["path"] == "/jobs/a\ufffd2026-11-30 forged"
     client.get("/accounts/password/reset/key/3-abcdef-0123/")
     assert "abcdef" not in written.getvalue()
 

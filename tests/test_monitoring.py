@@ -120,11 +120,19 @@ def test_figures_are_those_of_the_database(alice: Any) -> None:
     assert of(found, "dockyard_gpus", node="alpha", state="allocated") == 2
     assert of(found, "dockyard_gpus", node="alpha", state="free") == 1
     assert of(found, "dockyard_gpus_unavailable", node="alpha", reason="GPU_QUARANTINED") == 1
-    assert of(found, "dockyard_gpus_unavailable", node="beta", reason="NODE_SILENT") == 1
+    assert of(found, "dockyard_gpus_unavailable", node="beta", reason="NODES_SILENT") == 1
     assert of(found, "dockyard_node_silent", node="beta") == 1
     assert of(found, "dockyard_wait_seconds_bucket", priority="normal", le="60.0") == 1  # the one that began at once
     assert of(found, "dockyard_wait_seconds_bucket", priority="normal", le="300.0") == 2
     assert of(found, "dockyard_wait_seconds_count", priority="normal") == 2
+
+
+def test_a_host_that_left_is_no_trouble_and_a_closed_one_s_gpus_are_not_free(alice: Any) -> None:
+    factories.make_node("gone", gpus=1, last_seen=timezone.now() - timedelta(days=9), left_at=timezone.now())
+    factories.make_node("sick", gpus=1, engine_error="it does not answer")
+    found = scrape()
+    assert not [name for name, labels in found if ("node", "gone") in labels]
+    assert of(found, "dockyard_gpus_unavailable", node="sick", reason="ENGINE") == 1
 
 
 def test_ends_count_from_midnight(alice: Any) -> None:
@@ -170,14 +178,16 @@ def test_a_scrape_asks_as_much_for_many_jobs_as_for_few(alice: Any, django_asser
 
 
 @pytest.mark.any_database
-def test_figures_are_kept_for_a_while(settings: Any, django_assert_num_queries: Any) -> None:
+def test_figures_are_kept_for_a_while(
+    settings: Any, django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.METRICS_REREAD = 60
     scrape()
     try:
         with django_assert_num_queries(0):
             scrape()
     finally:
-        figures_of_all.forget()
+        monkeypatch.setattr(figures_of_all, "_until", 0.0)
 
 
 @pytest.mark.any_database

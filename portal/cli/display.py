@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from jobs.units import format_duration
-from portal.cli.text import _
+from portal.cli.text import _, printable
 
 BEFORE_OUTPUT = frozenset({"HELD", "QUEUED", "PLACED", "STARTING"})
 
@@ -122,4 +122,4 @@ def progress(job: dict[str, Any]) -> str:
     seconds = (ends_at - datetime.now(UTC)).total_seconds() if ends_at else 0
     left = _("about %s left") % format_duration(seconds) if seconds >= 1 else ""
     text = ", ".join(filter(None, [f"{said['percent']} %", said["text"], left]))
-    return "".join(c if c.isprintable() else "�" for c in text)  # a program's own words could drive the terminal
+    return printable(text)  # a program's own words could drive the terminal

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from jobs.units import format_cpus, format_duration, format_memory
 from portal.cli.display import progress
-from portal.cli.text import _, ngettext
+from portal.cli.text import _, ngettext, printable
 
 Json = dict[str, Any]
 NARROWEST = 12
@@ -25,7 +25,7 @@ STYLES = {
 
 def plain(value: Any) -> Text:
     """Text as it is, without the control characters that could drive the terminal."""
-    return Text("".join(c if c.isprintable() else "�" for c in str("" if value is None else value)))
+    return Text(printable(str("" if value is None else value)))
 
 
 def state(job: Json) -> Text:

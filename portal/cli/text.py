@@ -8,6 +8,11 @@ _CATALOGUES = Path(__file__).resolve().parents[2] / "locale"
 LANGUAGE_VARIABLE = "DOCKYARD_LANG"  # set by --lang, before anything is said
 
 
+def printable(text: str) -> str:
+    """Without the control characters that could drive the terminal."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
 def catalogue_of(name: str) -> str:
     """The catalogue for a locale or language tag: "en", or "zh_Hans" for "zh", "zh-CN", "zh_CN.UTF-8"."""
     language = name.replace("-", "_").partition(".")[0].partition("_")[0].lower()

@@ -6,17 +6,17 @@ from portal.doctor import host
 from portal.doctor.finding import ROLES, Finding, Role
 from portal.doctor.rounds import Probe, findings, of_portal
 
-HOST: tuple[Probe, ...] = (host.engine, host.daemon_json, host.injection, host.driver, host.network, host.strays)
+HOST: tuple[Probe, ...] = (host.engine, host.daemon_json, host.injection, host.driver, host.network)
 
 
 def examine(roles: Sequence[Role] = ROLES, *, sampled: bool = False) -> list[Finding]:
     """Every finding of these roles, each once.
 
-    `sampled`: what the node's own sampler says of NVML, instead of loading the library once more.
+    `sampled`: by the node itself, whose sampler tells of NVML, and whose reconciling of unknown containers.
     """
-    found: list[Finding] = []
-    for role in roles:
-        found += [finding for finding in of_portal(role) if finding not in found]
-    if "node" in roles:
-        found += findings((*HOST, host.nvml_as_sampled if sampled else host.nvml), "node")
+    role: Role = "node" if "node" in roles else roles[0]  # a node stands on all that the others stand on
+    found = of_portal(role)
+    if role == "node":
+        own = (host.nvml_as_sampled,) if sampled else (host.nvml, host.strays)
+        found += findings((*HOST, *own), role)
     return found

@@ -17,7 +17,6 @@ from django.core import checks
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 from django.db import DatabaseError, ProgrammingError, connection
-from django.db.migrations.recorder import MigrationRecorder
 from django.utils.translation import gettext_noop as _
 
 from portal import VERSION, live, readiness
@@ -52,7 +51,7 @@ def database(role: Role) -> Iterator[Finding]:
         return
     yield ok(name, words(f"{connection.display_name} {'.'.join(map(str, connection.get_database_version()))}"))
     try:
-        applied = {".".join(key) for key in MigrationRecorder(connection).applied_migrations()}
+        applied = readiness.applied_migrations()
         missing = readiness.missing_migrations()
     except ProgrammingError:  # a host's own role may not read which
         return
@@ -218,7 +217,7 @@ def versions(role: Role) -> Iterator[Finding]:
     name = said(_("Version"))
     yield ok(name, words(f"Dockyard {VERSION}, Python {platform.python_version()}, {sys.platform}"))
     try:
-        nodes = apps.get_model("gpus", "Node").objects.exclude(agent_version__in=("", VERSION))
+        nodes = apps.get_model("gpus", "Node").objects.filter(left_at=None).exclude(agent_version__in=("", VERSION))
         others = list(nodes.order_by("name").values_list("name", "agent_version"))
     except DatabaseError:
         return
