@@ -50,6 +50,7 @@ class JobSocket(LiveSocket):
         self._head: dict[str, Any] | None = None
         self._window: LogWindow | None = None
         self._relay: relay.Relay | None = None
+        self._again: asyncio.TimerHandle | None = None
 
     @property
     def job_id(self) -> int:
@@ -87,6 +88,8 @@ class JobSocket(LiveSocket):
     async def disconnect(self, code: int) -> None:
         await super().disconnect(code)
         self._watch(None)
+        if self._again is not None:
+            self._again.cancel()
 
     async def _tell_state(self) -> None:
         user = self.user.pk
@@ -150,9 +153,15 @@ class JobSocket(LiveSocket):
             frame = (source.frame(window, room) or await self._behind(window, room)) if room else None
             if frame is None:
                 if room:  # they are on their way from one place to another, and nobody will tell when they are there
-                    asyncio.get_running_loop().call_later(relay.AGAIN, self.wake)
+                    self._look_later()
                 return
             await self.send_bytes(frame)
+
+    def _look_later(self) -> None:
+        """Once, however often that is found."""
+        loop = asyncio.get_running_loop()
+        if self._again is None or self._again.when() <= loop.time():
+            self._again = loop.call_later(relay.AGAIN, self.wake)
 
     async def _behind(self, window: LogWindow, room: int) -> bytes | None:
         """The next frame from log storage, for who reads what is long past; None when there is none for now."""

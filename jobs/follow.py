@@ -35,6 +35,7 @@ from jobs.states import RunState
 log = logging.getLogger(__name__)
 
 LIVE = ("created", "running", "paused", "restarting")
+_NOBODY_THERE = 0.05  # seconds until an agent that does not listen is asked once more
 _LOOK_AGAIN = 1.0  # seconds after a stream's end, or after the engine did not answer
 _END_SOON = 0.25  # seconds in which the stream of an ended container ends as a rule
 _REQUEST_LIMIT = 4096
@@ -46,17 +47,31 @@ _STRIPES = 16
 
 
 def request_attach(run_id: int, container_id: str, timeout: float) -> bool:
-    """Ask this node's agent to attach to a container that is not started yet. False: not within `timeout` seconds."""
+    """Ask this node's agent to attach to a container that is not started yet. False: not within `timeout` seconds.
+
+    An agent that is just being started is waited for: without it the output would be seen at the end alone.
+    """
     request = json.dumps({"run": run_id, "container": container_id}).encode() + b"\n"
-    try:
-        with socket.socket(socket.AF_UNIX) as sock, short_path(_socket_path()) as path:
-            sock.settimeout(timeout)
-            sock.connect(path)
-            sock.sendall(request)
-            return sock.recv(16) == b"attached\n"
-    except OSError as error:
-        log.warning("the agent did not attach to run %s: %s", run_id, error)
-        return False
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            return _asked(request, max(until - time.monotonic(), 0.01))
+        except (ConnectionRefusedError, FileNotFoundError) as error:
+            if time.monotonic() + _NOBODY_THERE >= until:
+                log.warning("the agent did not attach to run %s: %s", run_id, error)
+                return False
+            time.sleep(_NOBODY_THERE)
+        except OSError as error:
+            log.warning("the agent did not attach to run %s: %s", run_id, error)
+            return False
+
+
+def _asked(request: bytes, timeout: float) -> bool:
+    with socket.socket(socket.AF_UNIX) as sock, short_path(_socket_path()) as path:
+        sock.settimeout(timeout)
+        sock.connect(path)
+        sock.sendall(request)
+        return sock.recv(16) == b"attached\n"
 
 
 def _socket_path() -> Path:

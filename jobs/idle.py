@@ -43,7 +43,8 @@ def watch_idle(node_name: str, now: datetime) -> None:
     for run, gpus in gpus_of.items():
         found = idleness([loads[gpu] for gpu in gpus], run.started_at or now, settings.IDLE_AFTER)
         if found.state == "works":
-            take_back(run, Run.IDLE, "WORKS_AGAIN")
+            if run.idle_warning is not None:
+                take_back(run, Run.IDLE, "WORKS_AGAIN")
         elif found.state == "idle" and found.since is not None:
             _tell(run, found.since, now)
 

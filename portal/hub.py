@@ -36,7 +36,7 @@ class Message(dict[str, Any]):
 
 
 class Feed:
-    """One listener's pending news: the newest message of each topic. `told_at`: since when, by the loop's clock."""
+    """One listener's pending news: the newest message of each topic. `told_at`: when the last came, by the clock."""
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
@@ -45,8 +45,7 @@ class Feed:
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, news: Mapping[str, Message], at: float) -> None:
-        if not self._pending:
-            self.told_at = at
+        self.told_at = max(self.told_at, at)
         self._pending.update(news)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,21 @@ def test_binary_output_has_the_same_hash_after_kills(engine: Engine, spool: Path
     witness = logs.engine_streams(container.id)[stream]
     assert len(witness) > 1000000
     assert logs.digest(logs.stored(container.run)) == logs.digest(witness)
+
+
+def test_an_agent_that_is_just_being_started_is_waited_for(engine: Engine, spool: Path) -> None:
+    """dstackai/dstack#4285's kind: a job that started while its node was upgraded showed no output until its end."""
+    container = Container(engine, "echo early; sleep 1")
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(container.attach)
+        time.sleep(0.3)
+        with logs.running_agent(engine) as agent:
+            assert asked.result(20)
+            container.start()
+            container.wait()
+            assert agent.call("finish", container.run.pk, container.id, 20) == "ok"
+    container.run.refresh_from_db()
+    assert (logs.stored(container.run), container.run.log_generation) == (b"early\n", 0)
 
 
 def test_two_binary_streams_lose_nothing_over_kills(engine: Engine, spool: Path) -> None:

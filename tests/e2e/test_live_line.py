@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +12,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from jobs import logstore
 from jobs.models import Job, Run
-from jobs.request import JobRequest
-from jobs.submit import submit
 from tests import factories
 from tests.rigs.browser import flawless_tab
-from tests.rigs.engine import BUSYBOX
 from tests.rigs.front import PASSES, REFUSES, SWALLOWS, Front, running_front
+from tests.rigs.people import submitted
 from tests.rigs.processes import wait_until
 from tests.rigs.redis import RedisServer
 from tests.rigs.stack import Stack
@@ -57,17 +54,7 @@ def tab(browser: Browser, nora: dict[str, str], stack: Stack) -> Iterator[Page]:
 
 
 def _submit(stack: Stack, script: str) -> int:
-    def make() -> int:
-        from portal.models import User
-
-        user = User.objects.get(username="nora")
-        request = JobRequest(
-            name="watched", image=BUSYBOX, script=script, millicpus=500, gpus=1, memory_mib=64, shm_mib=16,
-            limit_seconds=300,
-        )  # fmt: skip
-        return submit(request, owner=user, team=user.teams.get(), submission=uuid.uuid4()).pk
-
-    return stack.orm(make)
+    return submitted(stack, "nora", script, name="watched")
 
 
 def _run_of(stack: Stack, job: int) -> int:

@@ -3,7 +3,6 @@
 import os
 import re
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -13,12 +12,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from jobs import control
 from jobs.models import Job
-from jobs.request import JobRequest
 from jobs.segments import SegmentWriter
-from jobs.submit import submit
 from tests import factories
 from tests.rigs.browser import flawless_tab, storage_of
-from tests.rigs.engine import BUSYBOX
+from tests.rigs.people import researcher, submitted
 from tests.rigs.stack import Stack
 
 FLOOD_SECONDS = 600 if os.environ.get("SOAK") else 5
@@ -33,10 +30,7 @@ Part = tuple[bytes, int, int]  # what was printed, seconds after BEGAN, stream
 
 @pytest.fixture(scope="module")
 def flora(stack: Stack) -> str:
-    def make() -> str:
-        return factories.make_user("flora", teams=(factories.make_team("botany", gpus=4),)).username
-
-    return stack.orm(make)
+    return researcher(stack, "flora", "botany")
 
 
 @pytest.fixture(scope="module")
@@ -262,17 +256,7 @@ def test_a_flood_leaves_the_tab_small_and_at_the_end(
 ) -> None:
     """microsoft/pai#5119, ansible/awx#9085"""
 
-    def make() -> int:
-        from portal.models import User
-
-        user = User.objects.get(username=flora)
-        request = JobRequest(
-            name="flood", image=BUSYBOX, script=FLOOD, millicpus=500, gpus=0, memory_mib=64, shm_mib=16,
-            limit_seconds=FLOOD_SECONDS + 300,
-        )  # fmt: skip
-        return submit(request, owner=user, team=user.teams.get(), submission=uuid.uuid4()).pk
-
-    job = stack.orm(make)
+    job = submitted(stack, flora, FLOOD, name="flood", gpus=0, limit_seconds=FLOOD_SECONDS + 300)
     _open(tab, stack, job, "xxxx")
     session = tab.context.new_cdp_session(tab)
     heaps = []
