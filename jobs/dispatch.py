@@ -84,16 +84,17 @@ def run_pass(*, owner: str = "", tell: bool = True) -> Result | None:
             _last.untold.clear()
         result = _pass(owner or f"{socket.gethostname()}.{os.getpid()}", tell=tell)
         _last.ended = time.monotonic()
+        took = _last.ended - begun
         if tell:
             _last.told = _last.ended
-            _last.pause = min(max((_last.ended - begun) / TELL_PART, TELL_PERIOD), TELL_WITHIN)
+            _last.pause = min(max(took / TELL_PART, TELL_PERIOD), TELL_WITHIN)
         elif result is not None and result.waiting:
             _last.untold.set()
-        if result is not None:
-            passmeter.note(_last.ended - begun, full=tell)
         in_vain = result is None or (result.waiting and not result.placed)
-        _last.took = _last.ended - begun if in_vain else 0
-        return result
+        _last.took = took if in_vain else 0
+    if result is not None:
+        passmeter.note(took, full=tell)  # Redis may be slow: nobody else waits for that
+    return result
 
 
 def run_brief_pass() -> Result | None:

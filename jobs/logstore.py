@@ -200,6 +200,14 @@ def pack(segments: Sequence[LogSegment]) -> None:
     delete_files([segment.name for segment in segments] if kept else [name])
 
 
+def pass_over_missing(segments: Sequence[LogSegment]) -> list[str]:
+    """Count those whose files are gone as packed, so that nobody tries again, and name the files."""
+    missing = [segment for segment in segments if not _storage().exists(segment.name)]
+    for segment in missing:
+        LogSegment.objects.filter(pk=segment.pk, name=segment.name, packed__isnull=True).update(packed=[])
+    return [segment.name for segment in missing]
+
+
 def _replace(segments: Sequence[LogSegment], name: str, sizes: list[int]) -> bool:
     """Make one row of those of `segments`. False when they are not what they were."""
     first, others = segments[0], [segment.pk for segment in segments[1:]]

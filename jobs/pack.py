@@ -43,8 +43,17 @@ def pack_some(node_name: str, stopping: threading.Event) -> bool:
         first = None if stopping.is_set() else found.order_by("pk").first()
         if first is None:
             return False
-        logstore.pack(_followed(first))
+        _pack(_followed(first))
     return True
+
+
+def _pack(segments: list[LogSegment]) -> None:
+    """What is lost must not keep the rest of the host's logs from being packed."""
+    try:
+        logstore.pack(segments)
+    except FileNotFoundError:
+        if missing := logstore.pass_over_missing(segments):
+            log.warning("segments of run %d have no file any more: %s", segments[0].run_id, ", ".join(missing))
 
 
 def _followed(first: LogSegment) -> list[LogSegment]:

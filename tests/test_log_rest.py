@@ -117,6 +117,15 @@ def test_what_does_not_shrink_or_is_not_yet_due_stays_raw(alice: User) -> None:
     assert logstore.read(ended, 10, 99_000) == noise[10:99_000]
 
 
+def test_a_segment_that_is_lost_keeps_no_other_from_being_packed(alice: User) -> None:
+    lost, other = ended_run(alice, TEXT, cuts=(300_000,)), ended_run(alice, TEXT)
+    logstore.delete_files([lost.segments.get(offset=300_000).name])
+    pack_all()
+    assert [bool(segment.packed) for segment in lost.segments.order_by("offset")] == [True, False]
+    assert logstore.read(lost, 0, len(TEXT)) == TEXT[:300_000]
+    assert other.segments.get().packed
+
+
 def test_a_reader_that_looked_before_the_packing_reads_on_after_it(
     alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

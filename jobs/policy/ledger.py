@@ -90,7 +90,7 @@ class Layout:
 
     def slots_for(self, job: Waiting) -> list[int]:
         """What the job would take of each GPU; 0 where it may not have it."""
-        if self.only is not None and not job.avoid:
+        if self.only is not None:
             return [self.only.slots_for(job)] * len(self.kinds)
         return [kind.slots_for(job) for kind in self.kinds]
 

@@ -55,7 +55,11 @@ class Preempting:
         self._protecting: dict[object, Running | None] = {}
         self._told: set[object] = set()  # shapes of those
         self._winners = 0
-        self.is_over = False  # no more ways are found in this pass
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more ways are found in this pass."""
+        return self._winners >= MOST_WINNERS
 
     def way(self, job: Waiting, *, entitled: bool) -> Way | None:
         """The runs to stop for a job that nothing but room holds back; None when there are none that would do."""
@@ -68,7 +72,6 @@ class Preempting:
         """Count the victims as gone."""
         self._gone.update(run.run for run in way.victims)
         self._winners += 1
-        self.is_over = self._winners >= MOST_WINNERS
         if way.why != GUARANTEE:  # its team has less now, and so has borrowed less
             self._candidates = {key: runs for key, runs in self._candidates.items() if key[0] == PRIORITY}
 

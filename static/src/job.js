@@ -66,6 +66,8 @@ function setProgress(progress) {
   bar.parentElement.setAttribute("aria-valuenow", progress.percent);
 }
 
+const stateShown = () => document.querySelector("#job-head .state")?.textContent ?? "";
+
 /** Put the parts that follow the state in place anew; what is focused or unfolded stays so. */
 async function refresh() {
   if (fetching) return;
@@ -75,6 +77,7 @@ async function refresh() {
   if (!answer?.ok || answer.redirected) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const focused = document.activeElement?.id;
+  const before = stateShown();
   const unfolded = [...document.querySelectorAll("details[open][id]")].map((details) => details.id);
   fresh.querySelectorAll("[data-part]").forEach(replace);
   unfolded.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
@@ -83,7 +86,7 @@ async function refresh() {
   const runs = Number(document.getElementById("runs").dataset.count);
   document.getElementById("runs-tab-item").hidden = runs < 2;
   log.runsChanged();
-  document.getElementById("announcer").textContent = document.querySelector("#job-head .state")?.textContent ?? "";
+  if (stateShown() !== before) document.getElementById("announcer").textContent = stateShown();
   showTimes();
   ticks();
   if (readings) setReadings(readings);

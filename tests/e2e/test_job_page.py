@@ -107,6 +107,7 @@ def test_long_lines_that_are_not_wrapped_are_as_long_as_they_are(tab: Page, stac
     job = submitted(stack, erin, f"{LONG}; echo short; until [ -e more ]; do sleep 0.2; done; {LONG} | tr 0 x")
     tab.goto(f"{stack.url}/jobs/{job}/")
     expect(tab.locator(ROWS)).to_contain_text("short", timeout=60_000)
+    expect(tab.locator("#job-head .state")).to_have_text("running", timeout=60_000)  # else that is announced next
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab.locator("#log-copy").click()
     expect(tab.locator("#announcer")).to_have_text("Copied")
