@@ -4,8 +4,10 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 LONGEST = 600.0  # seconds for one look; a tree that takes longer is of unknown size
+Dimension = Literal["bytes", "files"]
 _LAST = ("nice", "-n", "19", "ionice", "-c", "3")  # after everybody else
 
 
@@ -16,9 +18,15 @@ class Size:
     bytes: int
     files: int
 
-    def exceeds(self, most: "Size") -> bool:
-        """Whether it is beyond a limit, of which 0 is none."""
-        return bool((most.bytes and self.bytes > most.bytes) or (most.files and self.files > most.files))
+    def beyond(self, most: "Size") -> list[Dimension]:
+        """What of it is beyond a limit, of which 0 is none."""
+        dimensions: tuple[Dimension, ...] = ("bytes", "files")
+        return [name for name in dimensions if 0 < getattr(most, name) < getattr(self, name)]
+
+    def shrinks(self, before: "Size", dimensions: Sequence[Dimension], *, or_stays: bool = False) -> bool:
+        """Whether each of these became less; with `or_stays` it is enough that none became more."""
+        pairs = [(getattr(self, name), getattr(before, name)) for name in dimensions]
+        return all(now < then or (or_stays and now == then) for now, then in pairs)
 
 
 def measure(paths: Sequence[str]) -> Size | None:

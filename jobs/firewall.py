@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 NETWORK = f"dockyard-{settings.INSTALLATION}"
 BRIDGE = bridge_name(settings.INSTALLATION, settings.NODE_NAME)
+_looked_up: dict[str, set[str]] = {}  # addresses by name
 
 
 class NotProtected(Exception):
@@ -42,8 +43,11 @@ def policy() -> tuple[str, list[str]]:
         return egress.NOTHING, []
 
 
-def ensure(kind: str = egress.OPEN, allowed: Sequence[str] = ()) -> None:
-    """Make the network and its rules, or mend them; cheap when all is there. Raises NotProtected, EngineUnavailable."""
+def ensure(kind: str, allowed: Sequence[str]) -> None:
+    """Make the network and its rules, or mend them; cheap when all is there. Raises NotProtected, EngineUnavailable.
+
+    Where a name can't be looked up just now, the rules that are there stay.
+    """
     if settings.JOB_NETWORK == "none":
         return
     containers.ensure_network(NETWORK, BRIDGE)
@@ -59,23 +63,38 @@ def ensure(kind: str = egress.OPEN, allowed: Sequence[str] = ()) -> None:
 
 
 def _services() -> Iterator[tuple[str, int]]:
-    """IPv4 address and port of Redis, database and engine, where they are on other hosts. Names are looked up."""
+    """IPv4 address and port of Redis, database, engine and the portal's web, where they are on other hosts.
+
+    Names are looked up. Raises NotProtected.
+    """
     redis, engine = urlsplit(settings.REDIS_URL), urlsplit(settings.DOCKER_HOST)
     database = settings.DATABASES["default"]
     asked = [(redis.hostname, redis.port or 6379), (database.get("HOST"), int(database.get("PORT") or 5432))]
     if engine.scheme == "tcp":
         asked.append((engine.hostname, engine.port or 2375))
     for host, port in asked:
-        for address in _addresses(host) if host and not host.startswith("/") else ():
+        for address in _addresses(host, spoken_to=True) if host and not host.startswith("/") else ():
             yield address, port
+    web = urlsplit("" if settings.JOBS_REACH_PORTAL else settings.PUBLIC_URL)
+    for address in _addresses(web.hostname, spoken_to=False) if web.hostname else ():
+        yield address, web.port or (443 if web.scheme == "https" else 80)
 
 
-def _addresses(host: str) -> set[str]:
+def _addresses(host: str, *, spoken_to: bool) -> set[str]:
+    """While names can't be looked up: the addresses found last. `spoken_to`: by this host, so that it must have some.
+
+    Raises NotProtected.
+    """
     try:
         found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
-    except OSError:  # nor could we speak to it
-        return set()
-    return {str(address[0]) for *_rest, address in found if not str(address[0]).startswith("127.")}
+    except OSError as error:
+        if not isinstance(error, socket.gaierror) or error.errno != socket.EAI_AGAIN:
+            return set()  # nor could anybody speak to it
+        if spoken_to and host not in _looked_up:
+            raise NotProtected(f"the address of {host} cannot be looked up just now") from error
+        return _looked_up.get(host, set())
+    _looked_up[host] = {str(address[0]) for *_rest, address in found if not str(address[0]).startswith("127.")}
+    return _looked_up[host]
 
 
 def _fill(chain: str, rules: list[str]) -> None:

@@ -189,6 +189,7 @@ try:
 
     # --- jobs ---
     JOB_NETWORK = _choice("JOB_NETWORK", "isolated", ("isolated", "none"))
+    JOBS_REACH_PORTAL: bool = env.bool("JOBS_REACH_PORTAL", False)  # its web, at PUBLIC_URL, from their bridge
     MAX_REQUEUES: int = env.int("MAX_REQUEUES", 3)
     DEFAULT_LIMIT_SECONDS: int = env.int("DEFAULT_LIMIT_SECONDS", 24 * 3600)
     PIDS_LIMIT: int = env.int("PIDS_LIMIT", 4096)
@@ -199,6 +200,7 @@ try:
     SCRATCH_BYTES = _count("SCRATCH_BYTES", 100 << 30)
     SCRATCH_FILES = _count("SCRATCH_FILES", 1_000_000)
     DISK_PERIOD = _seconds("DISK_PERIOD", 30)  # between two looks at that
+    DISK_RESERVE_MIB = _count("DISK_RESERVE_MIB", 512)  # a host with less free on one of its disks takes no new jobs
     LOG_LIMIT_BYTES: int = env.int("LOG_LIMIT_BYTES", 1 << 30)
     LOG_SEGMENT_BYTES: int = env.int("LOG_SEGMENT_BYTES", 1 << 20)
     LOG_DAYS = _count("LOG_DAYS", 0)  # logs of jobs that ended longer ago are deleted; 0: none ever

@@ -1,5 +1,6 @@
 """Where jobs' packets may go: the rules, who sets them, and what of it a job chooses."""
 
+import socket
 from typing import Any
 
 import pytest
@@ -35,7 +36,30 @@ def test_what_is_no_network_becomes_no_rule(text: str) -> None:
 def test_services_on_other_hosts_are_found(settings: Any) -> None:
     settings.REDIS_URL, settings.DOCKER_HOST = "redis://:x@10.9.0.1:6380/0", "tcp://10.9.0.2:2376"
     settings.DATABASES["default"] = {**settings.DATABASES["default"], "HOST": "10.9.0.3", "PORT": 5433}
-    assert set(firewall._services()) == {("10.9.0.1", 6380), ("10.9.0.2", 2376), ("10.9.0.3", 5433)}
+    settings.PUBLIC_URL = "https://10.9.0.4"
+    stores = {("10.9.0.1", 6380), ("10.9.0.2", 2376), ("10.9.0.3", 5433)}
+    assert set(firewall._services()) == {*stores, ("10.9.0.4", 443)}
+    settings.JOBS_REACH_PORTAL = True
+    assert set(firewall._services()) == stores
+
+
+def test_rules_outlive_a_name_service_that_is_away(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found before holds on; what never was found closes the host, if it is something that it calls itself."""
+    answers: list[Any] = [[(2, 1, 6, "", ("10.9.0.1", 0))]]
+
+    def answer(*_asked: Any) -> Any:
+        if not answers:
+            raise socket.gaierror(socket.EAI_AGAIN, "temporary failure in name resolution")
+        return answers.pop()
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    settings.REDIS_URL, settings.PUBLIC_URL = "redis://redis.example.org:6380/0", "http://dockyard.example.org"
+    settings.DATABASES["default"] = {**settings.DATABASES["default"], "HOST": "/run/postgresql"}
+    for _look in range(2):
+        assert list(firewall._services()) == [("10.9.0.1", 6380)]
+    settings.REDIS_URL = "redis://other.example.org:6380/0"
+    with pytest.raises(firewall.NotProtected, match=r"other\.example\.org cannot be looked up"):
+        list(firewall._services())
 
 
 @pytest.mark.django_db

@@ -41,7 +41,7 @@ def test_an_engine_that_is_removed_leaves_neither_bridge_nor_rule(settings: Any)
     with running_engine(images=False) as engine, pytest.MonkeyPatch.context() as patch:
         settings.DOCKER_HOST = engine.url
         patch.setattr(firewall, "BRIDGE", bridge)
-        firewall.ensure()
+        firewall.ensure("open", ())
         assert Path("/sys/class/net", bridge).exists()
         assert bridge in _rules()
     assert not Path("/sys/class/net", bridge).exists()
