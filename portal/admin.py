@@ -39,9 +39,9 @@ class UserAdmin(DjangoUserAdmin):  # type: ignore[type-arg]
         return found if request.user.is_superuser else (*found, *MIGHT)
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        """A superuser's account, and its password, are for superusers."""
-        above = obj is not None and obj.is_superuser and not request.user.is_superuser
-        return not above and super().has_change_permission(request, obj)
+        """The account, and its password, of somebody who may more than a user are for superusers."""
+        above = obj is not None and (obj.is_superuser or obj.is_staff or obj.may_run_as_root)
+        return (request.user.is_superuser or not above) and super().has_change_permission(request, obj)
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         """Who deactivates or reactivates somebody is told what that does to the person's jobs."""

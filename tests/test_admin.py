@@ -353,8 +353,12 @@ def test_who_may_change_accounts_makes_nobody_mightier(client: Client, alice: Us
     assert (found.email, found.is_superuser, found.is_staff, found.may_run_as_root, found.uid == 0) == (
         "new@example.org", False, False, False, False
     )  # fmt: skip
+    mighty = [root_admin, clerk, factories.make_user("boss", is_staff=True),
+              factories.make_user("rooted", may_run_as_root=True)]  # fmt: skip
     new = {"password1": "a much better phrase", "password2": "a much better phrase"}
-    client.post(f"/admin/portal/user/{root_admin.pk}/password/", new)
-    client.post(url("portal_user", "change", root_admin.pk), {**kept, "username": "taken"})
-    assert User.objects.get(pk=root_admin.pk).username == "root_admin"
-    assert User.objects.get(pk=root_admin.pk).check_password(factories.PASSWORD)
+    for user in mighty:
+        for path in (f"/admin/portal/user/{user.pk}/password/", url("portal_user", "change", user.pk)):
+            assert client.post(path, {**kept, **new, "username": "taken"}).status_code == 403, (user.username, path)
+        found = User.objects.get(pk=user.pk)
+        assert found.username == user.username
+        assert found.check_password(factories.PASSWORD)
