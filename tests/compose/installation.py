@@ -85,9 +85,9 @@ class Installation:
 
     def kill(self, service: str) -> None:
         """As a crash does it: the engine, which was not asked, starts it again."""
-        os.kill(self.container(service).attrs["State"]["Pid"], signal.SIGKILL)
-        first = self.container(service).attrs["State"]["StartedAt"]
-        wait_until(lambda: self._is_another(service, first), f"{service} is started again")
+        state = self.container(service).attrs["State"]
+        os.kill(state["Pid"], signal.SIGKILL)
+        wait_until(lambda: self._is_another(service, state["StartedAt"]), f"{service} is started again")
 
     def replace(self, service: str) -> None:
         """As an upgrade does it: another container of the service, and the old one is gone."""
