@@ -7,7 +7,7 @@ days: what is at or before the newest row is rolled up. They can be thrown away 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
-from itertools import groupby
+from itertools import chain, groupby
 from math import log
 from operator import itemgetter
 from time import monotonic
@@ -132,17 +132,46 @@ def in_window(field: str, windows: Mapping[int, int], now: datetime) -> dict[int
 
     A live run may use its GPUs for the rest of its limit.
     """
-    by_days: dict[int, set[int]] = defaultdict(set)
-    for pk, days in windows.items():
-        by_days[days].add(pk)
     rolled = rolled_until() if windows else None
     total: dict[int, float] = defaultdict(float)
-    for days, ids in by_days.items():
+    for days, ids in _by_length(windows):
         for pk, seconds in _since(field, ids, now - days * DAY, now, rolled):
             total[pk] += seconds
     for pk, seconds in _promised(field, set(windows), now):
         total[pk] += seconds
     return {pk: round(total[pk]) for pk in windows}
+
+
+def leaving(field: str, windows: Mapping[int, int], now: datetime) -> dict[int, tuple[tuple[datetime, int], ...]]:
+    """When how many of the GPU-seconds used in the window have left it, oldest first: those of a day all at its end."""
+    rolled = rolled_until() if windows else None
+    found: dict[int, dict[datetime, float]] = {pk: defaultdict(float) for pk in windows}
+    for days, ids in _by_length(windows):
+        for pk, day, seconds in _daily_since(field, ids, now - days * DAY, now, rolled):
+            found[pk][midnight(day) + (days + 1) * DAY] += seconds
+    return {pk: tuple((at, round(seconds)) for at, seconds in sorted(of.items())) for pk, of in found.items()}
+
+
+def _by_length(windows: Mapping[int, int]) -> Iterable[tuple[int, set[int]]]:
+    """Those with windows of so many days."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for pk, days in windows.items():
+        found[days].add(pk)
+    return found.items()
+
+
+def _daily_since(
+    field: str, ids: Collection[int], start: datetime, now: datetime, rolled: datetime | None
+) -> Iterator[tuple[int, date, float]]:
+    """As `_since`, by day."""
+    theirs, whole = Q(**{f"{field}__in": ids}), midnight(start.astimezone(UTC).date()) + DAY
+    rest = [(start, now)] if rolled is None or rolled <= whole else [(start, whole), (rolled, now)]
+    for held in chain.from_iterable(_held(*part, of=theirs) for part in rest):
+        for piece in _by_day(held):
+            yield getattr(piece, field), piece.start.date(), piece.seconds
+    if len(rest) > 1:
+        rows = UsageDay.objects.filter(theirs, day__gte=whole.date())
+        yield from rows.values_list(f"{field}_id", "day", "gpu_seconds").iterator()
 
 
 def _since(

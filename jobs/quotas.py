@@ -7,6 +7,7 @@ GPUs is counted in thousandths, since GPUs are shared; refusals tell GPUs, as pe
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -114,6 +115,7 @@ class Usage:
     queued_jobs: int = 0
     interactive_jobs: int = 0  # that run
     gpu_seconds: int = 0  # used in the window, and what live runs may still use up to their limits
+    returns: tuple[tuple[datetime, int], ...] = ()  # of those used, when how many have left the window, oldest first
 
     @property
     def gpus(self) -> float:
@@ -137,9 +139,17 @@ class Usage:
             gpu_milli=self.gpu_milli + taken, milli_by_model=by_model, millicpus=self.millicpus + ask.millicpus,
             memory_mib=self.memory_mib + ask.memory_mib, running_jobs=self.running_jobs + runs,
             queued_jobs=self.queued_jobs + waits, interactive_jobs=self.interactive_jobs + (runs and ask.interactive),
-            gpu_seconds=self.gpu_seconds + taken * (ask.limit_seconds or 0) // WHOLE,
+            gpu_seconds=self.gpu_seconds + taken * (ask.limit_seconds or 0) // WHOLE, returns=self.returns,
         )  # fmt: skip
         return found
+
+    def back_at(self, seconds: int) -> datetime | None:
+        """When so many GPU-seconds have left the window, if nothing more is used; None: not all of them were used."""
+        for at, back in self.returns:
+            seconds -= back
+            if seconds <= 0:
+                return at
+        return None
 
 
 def in_gpus(thousandths: int) -> float:
@@ -163,6 +173,7 @@ class Refusal(NamedTuple):
     nearest: int | None = None
     model: str = ""  # of which GPUs; empty: of any
     days: int = 0  # of the window, of a budget
+    back_at: datetime | None = None  # when enough of a budget has left the window
 
     def as_dict(self) -> dict[str, Any]:
         found = self._asdict()
@@ -170,6 +181,9 @@ class Refusal(NamedTuple):
             del found["model"]
         if not self.days:
             del found["days"]
+        del found["back_at"]
+        if self.back_at is not None:
+            found["back_at"] = self.back_at.isoformat()
         return found
 
 
@@ -349,5 +363,5 @@ def _budget_now(ask: Ask, limits: Limits, usage: Usage) -> Iterator[Refusal]:
         yield Refusal(
             code="BUDGET_USED", field="limit_seconds", scope=limits.scope, name=limits.name, asked=asked,
             limit=limits.gpu_seconds, used=usage.gpu_seconds, nearest=max(left * WHOLE // taken, 0) or None,
-            days=limits.window_days,
+            days=limits.window_days, back_at=usage.back_at(asked - left),
         )  # fmt: skip

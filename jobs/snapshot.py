@@ -72,7 +72,8 @@ def _picture(
     users, teams = terms.users, terms.teams
     return Snapshot(
         now=now, nodes=hosts, waiting=jobs, running=runs, user_limits=users, team_limits=teams,
-        user_usage=usage.in_use("user", users, held, now), team_usage=usage.in_use("team", teams, held, now),
+        user_usage=usage.in_use("user", users, held, now, returns=not brief),
+        team_usage=usage.in_use("team", teams, held, now, returns=not brief),
         team_shares=terms.team_shares, member_shares=terms.member_shares, rules=rules(cluster, terms.all_teams),
         paused={"code": "PAUSED", "reason": cluster.pause_reason} if cluster.paused else None,
     )  # fmt: skip

@@ -138,25 +138,30 @@ def levels_under(
 
 def in_use(
     field: str, limits: Mapping[int, Limits], held: Iterable[Holding], now: datetime, *,
-    queued: Mapping[int, int] = MappingProxyType({}),
+    queued: Mapping[int, int] = MappingProxyType({}), returns: bool = False,
 ) -> dict[int, Usage]:  # fmt: skip
-    """The same from holdings already read; waiting jobs count only where `queued` tells them."""
+    """The same from holdings already read; waiting jobs count only where `queued` tells them.
+
+    With `returns`, also when what was used of budgets is there again.
+    """
     by: dict[int, list[Holding]] = defaultdict(list)
     for holding in held:
         by[getattr(holding, field)].append(holding)
     windows = {pk: limit.window_days for pk, limit in limits.items() if limit.has_budget}
     seconds = gputime.in_window(field, windows, now)
-    return {pk: _usage(by[pk], queued.get(pk, 0), seconds.get(pk, 0)) for pk in limits}
+    hard = {pk: days for pk, days in windows.items() if returns and limits[pk].gpu_seconds is not None}
+    back = gputime.leaving(field, hard, now)
+    return {pk: _usage(by[pk], queued.get(pk, 0), seconds.get(pk, 0), back.get(pk, ())) for pk in limits}
 
 
-def _usage(held: list[Holding], queued: int, seconds: int) -> Usage:
+def _usage(held: list[Holding], queued: int, seconds: int, back: tuple[tuple[datetime, int], ...]) -> Usage:
     models: Counter[str] = Counter()
     for holding in held:
         models.update(holding.milli_by_model)
     return Usage(
         gpu_milli=sum(h.gpu_milli for h in held), milli_by_model=dict(models), millicpus=sum(h.millicpus for h in held),
         memory_mib=sum(h.memory_mib for h in held), running_jobs=len(held), queued_jobs=queued,
-        interactive_jobs=sum(h.interactive for h in held), gpu_seconds=seconds,
+        interactive_jobs=sum(h.interactive for h in held), gpu_seconds=seconds, returns=back,
     )  # fmt: skip
 
 

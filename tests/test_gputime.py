@@ -85,7 +85,10 @@ def test_the_roll_up_agrees_with_the_allocations(alice: User, bob: User, node: N
 
     def sums() -> list[object]:
         windows = [gputime.in_window("user", {alice.pk: days, bob.pk: 30}, NOW) for days in WINDOWS]
-        return [windows, gputime.in_window("team", {alice.teams.get().pk: 7}, NOW)]
+        leaving = [gputime.leaving("user", {alice.pk: days, bob.pk: 30}, NOW) for days in WINDOWS]
+        for window, found in zip(windows, leaving, strict=True):
+            assert {pk: sum(back for _at, back in found[pk]) for pk in window} == pytest.approx(window, abs=30)
+        return [windows, leaving, gputime.in_window("team", {alice.teams.get().pk: 7}, NOW)]
 
     before, decayed = sums(), gputime.decayed(NOW, 7)
     assert gputime.roll_up(NOW) > 30
@@ -104,6 +107,10 @@ def test_a_window_begins_to_the_second_and_counts_what_is_promised(alice: User, 
         if roll:
             gputime.roll_up(NOW)
         assert gputime.in_window("user", {alice.pk: 7}, NOW) == {alice.pk: 3600 + 2 * 4 * 3600}
+        tomorrow = gputime.midnight((NOW + DAY).date())
+        assert gputime.leaving("user", {alice.pk: 7}, NOW) == {
+            alice.pk: ((tomorrow, 3600), (tomorrow + 7 * DAY, 2 * 3600))
+        }
 
 
 def test_old_use_counts_half_after_a_half_life(alice: User, node: Node) -> None:

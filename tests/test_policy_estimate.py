@@ -158,11 +158,6 @@ def test_the_place_that_a_moved_job_goes_on_at_counts_as_taken_for_as_long_as_it
     assert (hours(plan, 1), hours(plan, 2)[1]) == ((0.0, 0.0), 6.0)
 
 
-def test_when_gpu_hours_are_there_again_nobody_knows() -> None:
-    limits = {1: Limits(scope="user", name="alice", gpu_seconds=5000)}
-    assert hours(make_plan(snapshot(job(1), job(2), user_limits=limits)), 2)[1] is None
-
-
 @pytest.mark.parametrize(
     "limit", [{"millicpus": 500}, {"memory_mib": 500}, {"running_jobs": 0}, {"gpus_by_model": {A100: 0}}]
 )
@@ -212,3 +207,36 @@ def test_only_those_asked_for_are_estimated() -> None:
     assert set(make_plan(picture, expect=[3, 5]).expected) == {3, 5}
     assert make_plan(picture, expect=()).expected == {}
     assert make_plan(picture, expect=[3]).expected[3] == make_plan(picture).expected[3]
+
+
+BUDGET = {1: Limits(scope="user", name="alice", gpu_seconds=10 * HOUR, window_days=7)}
+
+
+def spent(*returns: tuple[float, int], promised: int = 0) -> dict[int, Usage]:
+    """User 1 used these GPU-hours, which will have left the window in so many hours."""
+    back = tuple((NOW + timedelta(hours=at), used * HOUR) for at, used in returns)
+    return {1: Usage(gpu_seconds=sum(used for _at, used in back) + promised * HOUR, returns=back)}
+
+
+def test_a_job_over_its_budget_starts_when_enough_has_left_the_window() -> None:
+    usage = spent((30, 2), (54, 3), (78, 5))
+    jobs = [job(1, limit_seconds=4 * HOUR), job(2, limit_seconds=HOUR), job(3, limit_seconds=9 * HOUR)]
+    plan = make_plan(snapshot(*jobs, user_limits=BUDGET, user_usage=usage))
+    assert plan.reasons[1][0]["back_at"] == (NOW + timedelta(hours=54)).isoformat()
+    assert hours(plan, 1) == (30.0, 54.0)
+    assert hours(plan, 2) == (30.0, 54.0)  # of what the first leaves
+    assert hours(plan, 3)[1] == 54 + 4 + 7 * 24  # when what the first used has left the window as well
+
+
+def test_what_a_run_does_not_use_of_its_promise_is_back_at_its_end() -> None:
+    usage = spent((30, 4), promised=6)
+    running = [known(1, [0], 1, 2, limit=6, user=1)]
+    plan = make_plan(snapshot(job(1, limit_seconds=4 * HOUR), user_limits=BUDGET, user_usage=usage, running=running))
+    assert hours(plan, 1) == (1.0, 2.0)
+
+
+def test_what_this_pass_starts_is_promised_its_limit() -> None:
+    usage = spent((30, 4))
+    jobs = [job(1, limit_seconds=6 * HOUR, likely_seconds=(HOUR, 5 * HOUR)), job(2, limit_seconds=4 * HOUR)]
+    plan = make_plan(snapshot(*jobs, user_limits=BUDGET, user_usage=usage))
+    assert hours(plan, 2) == (1.0, 30.0)

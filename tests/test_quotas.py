@@ -248,6 +248,8 @@ def test_a_budget_counts_the_days_of_its_window(alice: User) -> None:
         if expected == JobState.QUEUED:
             (reason,) = [r for r in job.wait_reasons if r["code"] == "BUDGET_USED"]
             assert (reason["days"], reason["used"]) == (7, 10 * HOUR)
+            assert reason["back_at"] == job.expected_latest.isoformat()  # what began six days ago is a week old by then
+            assert now + timedelta(days=1) < job.expected_latest < now + timedelta(days=3)
 
 
 @pytest.mark.django_db

@@ -6,9 +6,9 @@ that is shorter, and nobody slips in. Where nothing is known the early way takes
 
 GPUs are kept in groups: those of one kind on one node. A job takes the group that has enough soonest; what it
 costs is the logarithm of the number of groups. Shares of GPUs are fitted into GPUs opened for shares, wherever the
-part that is left is enough. Quotas hold a user's or team's jobs back until enough of their earlier ones have ended,
-except those of GPU-hours, which nobody dates. CPUs and memory are looked at only for jobs without GPUs, summed over
-all open nodes. A job that only closed nodes could take is not dated either: nobody knows when they open.
+part that is left is enough. Quotas hold a user's or team's jobs back until enough of their earlier ones have ended, or
+enough of their GPU-hours have left the window of a budget. CPUs and memory are looked at only for jobs without GPUs,
+summed over all open nodes. A job that only closed nodes could take is not dated: nobody knows when they open.
 """
 
 from collections import defaultdict
@@ -109,8 +109,10 @@ def _courses(
     snapshot: Snapshot, ends: Sequence[_Ending], hardware: Hardware, tight: Tight
 ) -> tuple["_Course", "_Course"]:
     pools = _pools(hardware, ends)
-    users = levels(_of(snapshot.user_limits, tight.users), ends, hardware, attrgetter("user"))
-    teams = levels(_of(snapshot.team_limits, tight.teams), ends, hardware, attrgetter("team"))
+    limits, now = _of(snapshot.user_limits, tight.users), snapshot.now
+    users = levels(limits, snapshot.user_usage, now, ends, hardware, attrgetter("user"))
+    limits = _of(snapshot.team_limits, tight.teams)
+    teams = levels(limits, snapshot.team_usage, now, ends, hardware, attrgetter("team"))
     early, late = (_Course(hardware, ends, pools[late], users[late], teams[late], late=late) for late in (False, True))
     return early, late
 
@@ -146,9 +148,9 @@ class _Course:
             at = self._host.take(job, soonest, takes)
         if at < inf:
             if user is not None:
-                user.take(job, ask.milli, at + takes)
+                user.take(job, ask.milli, at + takes, takes)
             if team is not None:
-                team.take(job, ask.milli, at + takes)
+                team.take(job, ask.milli, at + takes, takes)
         return at
 
     @cached_property

@@ -53,7 +53,14 @@ class _Level:
             for held in self.held[who].values():
                 usage = usage.plus(held.job, gpus=held.gpus, model=held.model)
             self._usage[who] = usage
-        return replace(usage, gpu_seconds=self._budget(who, now)) if self._has_budget(who) else usage
+        if not self._has_budget(who):
+            return usage
+        return replace(usage, gpu_seconds=self._budget(who, now), returns=self._returns(who, now))
+
+    def _returns(self, who: int, now: datetime) -> tuple[tuple[datetime, int], ...]:
+        window = timedelta(days=self.limits[who].window_days)
+        return tuple((end + window, round(milli * (end - max(since, now - window)).total_seconds()) // WHOLE)
+                     for since, end, milli in self.used[who])  # fmt: skip
 
     def _has_budget(self, who: int) -> bool:
         return who in self.limits and self.limits[who].has_budget

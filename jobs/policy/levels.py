@@ -1,9 +1,10 @@
-"""When users' and teams' quotas of what runs at once leave room again, as runs end. Pure. Seconds from now.
+"""When quotas leave room again: as runs end, and as what was used of a budget leaves its window. Pure.
 
-Quotas of GPU-hours are none of these.
+Of users and of teams. Seconds from now.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from heapq import heapify, heappop, heappush
 from math import inf
 from operator import add, attrgetter, le, sub
@@ -11,7 +12,10 @@ from typing import NamedTuple, Protocol
 
 from jobs.policy.hardware import GpuKind, Hardware
 from jobs.policy.view import WHOLE, Running, Waiting
-from jobs.quotas import Limits, least_milli
+from jobs.quotas import Limits, Usage, least_milli
+
+_NOTHING = Usage()
+_DAY = 86_400.0
 
 Amounts = tuple[int, ...]  # of each of some quotas
 _End = tuple[float, int, Amounts]  # of a run: when, how much of GPUs it holds in thousandths, and of the rest
@@ -31,10 +35,14 @@ class Ending(Protocol):
 
 
 class Level:
-    """What a user or team holds, against those of its quotas that bound what runs at once."""
+    """What a user or team holds, against its quotas."""
 
-    def __init__(self, limits: Limits, held: Sequence[Ending], milli: int, hardware: Hardware, *, late: bool) -> None:
+    def __init__(
+        self, limits: Limits, held: Sequence[Ending], milli: int, hardware: Hardware, budget: "Budget | None", *,
+        late: bool,
+    ) -> None:  # fmt: skip
         """`held` are its runs, of so many GPUs. GPUs and running jobs, which most quotas are of, are counted apart."""
+        self._budget = budget
         self._milli = inf if limits.gpus is None else limits.gpus * WHOLE
         self._jobs = inf if limits.running_jobs is None else limits.running_jobs
         self._more = _More(limits, hardware) if _has_more(limits) else None
@@ -49,6 +57,10 @@ class Level:
 
     def ready(self, job: Waiting, milli: int, soonest: float) -> float:
         """From when so much more is within the quotas, not before `soonest`."""
+        if self._budget is not None:
+            soonest = max(soonest, self._budget.ready(milli, job.limit_seconds))
+            if soonest == inf:
+                return inf
         more = self._more
         if more is None and self._used + milli <= self._milli and self._running < self._jobs:
             return max(self._at, soonest)
@@ -82,8 +94,10 @@ class Level:
             self._more.free(held)
         return True
 
-    def take(self, job: Waiting, milli: int, end: float) -> None:
-        """The job has so much from when it is ready until then."""
+    def take(self, job: Waiting, milli: int, end: float, takes: float) -> None:
+        """The job has so much from when it is ready until then, for so long."""
+        if self._budget is not None and job.limit_seconds is not None:
+            self._budget.holds(milli, job.limit_seconds, end, takes)
         asked: Amounts = ()
         if self._more:
             ways = self._more.asks(job)
@@ -162,13 +176,66 @@ class _Bound(NamedTuple):
     of: Callable[[Waiting | Running], int]
 
 
+class Budget:
+    """What is left of a budget of GPU-hours, in GPU-seconds, and when more will be."""
+
+    def __init__(self, left: float, returns: Iterable[tuple[float, float]], window: float) -> None:
+        """`returns`: in how many seconds so much has left the window, which is so long."""
+        self._left, self._window = left, window
+        self._returns = list(returns)
+        heapify(self._returns)
+        self._at = 0.0
+
+    def ready(self, milli: int, limit: int | None) -> float:
+        """From when a job of so many thousandths and this time limit is within the budget; inf: nobody can say."""
+        asked = 0.0 if limit is None else milli / WHOLE * limit
+        while asked > self._left:
+            if not self._returns:
+                return inf
+            at, back = heappop(self._returns)
+            self._at = max(self._at, at)
+            self._left += back
+        return self._at
+
+    def holds(self, milli: int, promised: float, end: float, takes: float, *, known: bool = False) -> None:
+        """What is promised so many seconds, and takes fewer, gives the rest back at its end, and all in the end.
+
+        Where it is `known`, what is left is so without it.
+        """
+        gpus = milli / WHOLE
+        if not known:
+            self._left -= gpus * promised
+        if end < inf:
+            heappush(self._returns, (end, gpus * (promised - takes)))
+            heappush(self._returns, (end + self._window, gpus * takes))
+
+
+def _budget(limits: Limits, usage: Usage, now: datetime, held: Iterable[Ending], *, late: bool) -> Budget | None:
+    if limits.gpu_seconds is None:
+        return None
+    spread = 0.0 if late else _DAY  # what was used in a day leaves the window over a day, of which the end is told
+    returns = [(max((at - now).total_seconds() - spread, 0.0), float(back)) for at, back in usage.returns]
+    found = Budget(limits.gpu_seconds - usage.gpu_seconds, returns, limits.window_days * _DAY)
+    for ending in held:
+        end, run = ending.late if late else ending.early, ending.run
+        if run.ends_by is None or run.goes_on:  # what goes on is among them once more, as it will run
+            continue
+        promised = max((run.ends_by - now).total_seconds(), 0.0)
+        found.holds(run.milli, promised, end, end, known=run.run != 0)
+    return found
+
+
 def levels(
-    limits: Mapping[int, Limits], ends: Iterable[Ending], hardware: Hardware, whose: Callable[[Running], int]
-) -> tuple[dict[int, Level], dict[int, Level]]:
-    """By user or team, of those whose quotas bound what runs at once: as runs end early, and late."""
+    limits: Mapping[int, Limits], usage: Mapping[int, Usage], now: datetime, ends: Iterable[Ending],
+    hardware: Hardware, whose: Callable[[Running], int],
+) -> tuple[dict[int, Level], dict[int, Level]]:  # fmt: skip
+    """By user or team, of those whose quotas may hold jobs back for a time: as runs end early, and late.
+
+    `usage` is without what `ends` has started since.
+    """
     held: dict[int, list[Ending]] = {
         pk: [] for pk, limit in limits.items()
-        if limit.gpus is not None or limit.running_jobs is not None or _has_more(limit)
+        if limit.gpus is not None or limit.running_jobs is not None or limit.gpu_seconds is not None or _has_more(limit)
     }  # fmt: skip
     for end in ends:
         mine = held.get(whose(end.run))
@@ -176,9 +243,13 @@ def levels(
             mine.append(end)
     milli = {pk: sum([end.milli for end in found]) for pk, found in held.items()}
     early, late = (
-        {pk: Level(limits[pk], found, milli[pk], hardware, late=late) for pk, found in held.items()}
-        for late in (False, True)
-    )
+        {
+            pk: Level(
+                limits[pk], found, milli[pk], hardware,
+                _budget(limits[pk], usage.get(pk, _NOTHING), now, found, late=late), late=late,
+            ) for pk, found in held.items()
+        } for late in (False, True)
+    )  # fmt: skip
     return early, late
 
 

@@ -45,6 +45,7 @@ _MOST_MOVERS = 4  # blocked jobs that runs to move are looked for, first in the 
 # Gates whose end the estimate sees.
 _FORESEEN = frozenset({
     "START_AFTER", "QUOTA_GPUS", "QUOTA_CPUS", "QUOTA_MEMORY", "QUOTA_RUNNING", "QUOTA_INTERACTIVE", "QUOTA_MODEL",
+    "BUDGET_USED",
 })  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def rehearse(
 
 def _unplayed(plan: Plan, job: int) -> bool:
     codes = (reason["code"] for reason in plan.reasons.get(job, ()))
-    return any(code.startswith("QUOTA_") and code not in PLAYED for code in codes)
+    return any(code.startswith(("QUOTA_", "BUDGET_")) and code not in PLAYED for code in codes)
 
 
 def _range(snapshot: Snapshot, ats: list[float]) -> Expected:

@@ -187,7 +187,11 @@ def _budget_used(p: Params) -> str:
     text = _(
         "%(whose)s (%(limit)s in %(days)d days) is used up: %(used)s used or promised, and this job may take %(asked)s."
     )
-    return _budget(text, p)
+    said = _budget(text, p)
+    if not p.get("back_at"):
+        return said
+    back = _("Enough of it is back by %(at)s, if none of it is used before.") % {"at": q.clock_time(p["back_at"])}
+    return f"{said} {back}"
 
 
 def _budget_size(p: Params) -> str:
