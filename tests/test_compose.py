@@ -45,6 +45,8 @@ def test_the_image_has_what_runs_and_nothing_else() -> None:
     named = [line[1:] for line in lines if line.startswith("!")]
     assert [name for name in named if not (ROOT / name).exists()] == []
     assert not {".env", "data", "tests", ".git"} & set(named)
+    packages = (ROOT / "requirements.txt").read_text()
+    assert {"boto3", "django-storages"} <= set(re.findall(r"^([\w-]+)==", packages, re.MULTILINE)), "logs in S3"
 
 
 def test_the_settings_file_has_secrets_of_its_own(tmp_path: Path) -> None:
