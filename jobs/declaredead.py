@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from gpus.models import Node
-from jobs import hostevents
+from jobs import blame, hostevents
 from jobs.control import revoke
 from jobs.joining import Refused
 from jobs.models import Run
@@ -63,7 +63,7 @@ def _next(run: Run) -> tuple[EndReason, JobState]:
     else:
         reason = EndReason.HOST_LOST
     job = run.job
-    again = job.preemptible or job.movable or run.wished in _GOES_BACK
+    again = blame.may_start_again(job) or run.wished in _GOES_BACK
     return reason, job_state_after(
         reason, requeues=job.requeues, max_requeues=settings.MAX_REQUEUES, held=job.is_held, again=again
     )

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from jobs import containers, endings, lastwords, logstore, watch
+from jobs import blame, containers, endings, lastwords, logstore, watch
 from jobs.begin import become_running
 from jobs.models import Run
 from jobs.queues import send_mail, wake_scheduler
@@ -119,6 +119,7 @@ def _end(run: Run, reason: EndReason, **facts: object) -> bool:
         state = _next_job_state(run, reason)
         with transaction.atomic():
             if run.end(RunState(run.state), reason, state, now=timezone.now(), **facts):
+                blame.charge(run, reason, str(facts.get("engine_message", "")))
                 transaction.on_commit(wake_scheduler, robust=True)
                 if state not in (JobState.QUEUED, JobState.HELD):
                     transaction.on_commit(partial(send_mail, run.job_id), robust=True)
@@ -131,7 +132,10 @@ def _end(run: Run, reason: EndReason, **facts: object) -> bool:
 
 def _next_job_state(run: Run, reason: EndReason) -> JobState:
     job = run.job
-    return job_state_after(reason, requeues=job.requeues, max_requeues=settings.MAX_REQUEUES, held=job.is_held)
+    return job_state_after(
+        reason, requeues=job.requeues, max_requeues=settings.MAX_REQUEUES, held=job.is_held,
+        again=blame.may_start_again(job), retries=blame.retries(run),
+    )  # fmt: skip
 
 
 def end_without_container(run: Run, reason: EndReason, words: str) -> bool:

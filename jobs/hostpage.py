@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from gpus.availability import why_unavailable
 from gpus.models import GPU, HostAccess, HostEvent, Node
+from jobs import snapshot
 from jobs.access import sees
 from jobs.models import AllocationSlot, Run
 from jobs.states import LIVE_RUNS
@@ -26,6 +27,7 @@ LOOKS = {
     "returning": ("amber", "bi-arrow-counterclockwise"),
     "engine": ("red", "bi-exclamation-octagon"),
     "driver": ("red", "bi-exclamation-octagon"),
+    "full": ("red", "bi-device-hdd"),
     "cordoned": ("orange", "bi-sign-stop"),
     "works": ("green", "bi-check-circle"),
 }
@@ -58,7 +60,8 @@ class Host:
             "left": node.left_at is not None, "new": node.last_seen is None,
             "dead": not alive and node.declared_dead_at is not None, "silent": not alive,
             "returning": node.declared_dead_at is not None, "engine": bool(node.engine_error),
-            "driver": node.gpu_status not in _NO_TROUBLE, "cordoned": node.cordoned,
+            "driver": node.gpu_status not in _NO_TROUBLE, "full": snapshot.full(node) is not None,
+            "cordoned": node.cordoned,
         }  # fmt: skip
         return next((state for state, is_so in found.items() if is_so), "works")
 

@@ -39,6 +39,15 @@ _SHELL_REASONS = {NOT_FOUND: EndReason.COMMAND_NOT_FOUND, NOT_EXECUTABLE: EndRea
 _ENGINE = re.compile(r"exec(?:: |utable file )[\"'`](?P<name>[^\"'`]{1,500})[\"'`]")
 # What NVML says in a container whose devices were taken from its cgroup (NVIDIA/nvidia-container-toolkit#48).
 _NVML_GONE = re.compile(r"Failed to initialize NVML: Unknown Error")
+# What CUDA says of a GPU whose hardware is broken, or that answers no program any more; errors of programs themselves,
+# such as an illegal access, are none of these.
+_GPU_FAULT = re.compile(
+    r"uncorrectable (?:ECC|NVLink) error|CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable"
+    r"|CUDA_ERROR_NVLINK_UNCORRECTABLE|CUDA_ERROR_HARDWARE_STACK_ERROR|hardware stack error"
+    r"|GPU has fallen off the bus|CUDA-capable device\(s\) is/are busy or unavailable"
+    r"|no CUDA-capable device is detected|CUDA(?: error:)? unknown error|CUDA_ERROR_UNKNOWN"
+    r"|CUDA driver initialization failed"
+)
 _CUDA_OOM = re.compile(r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|CUDNN_STATUS_ALLOC_FAILED")
 
 
@@ -52,6 +61,8 @@ def read(end: bytes, exit_code: int, *, has_gpus: bool) -> tuple[EndReason, str]
         return _SHELL_REASONS[exit_code], found[-1][0].strip()
     if match := _CUDA_OOM.search(text):
         return EndReason.CUDA_OOM, match[0]
+    if has_gpus and (match := _GPU_FAULT.search(text)):
+        return EndReason.GPU_FAULT, match[0]
     if has_gpus and (match := _NVML_GONE.search(text)):
         return EndReason.GPU_ACCESS_LOST, match[0]
     return None

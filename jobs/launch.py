@@ -3,12 +3,13 @@
 Runs as an RQ task on the run's node and may be repeated at any point: each step looks first.
 """
 
+import errno
 import logging
 
 from django.conf import settings
 from django.utils import timezone
 
-from jobs import containers, containers_images, endings, firewall, follow, mounts, secretbox, workspace
+from jobs import containers, containers_images, endings, firewall, follow, hostfacts, mounts, secretbox, workspace
 from jobs.begin import become_running
 from jobs.containerspec import AllocationEmpty, RunFacts, build
 from jobs.control import revoke
@@ -103,6 +104,8 @@ def _try_to_start(run: Run, *, is_first: bool) -> None:
         _start(run, None if is_first else containers.of_run(run.container_name, run.pk))
     except CannotStart as error:
         _end_unstarted(run, error.reason, str(error))
+        if error.reason is EndReason.DISK_FULL:
+            hostfacts.tell()  # nothing more is sent here while it is
 
 
 def _start(run: Run, existing: containers.Container | None) -> None:
@@ -138,9 +141,14 @@ def _create(run: Run) -> str | None:
     except AllocationEmpty as error:
         raise CannotStart(EndReason.CREATE_FAILED, f"ALLOCATION_EMPTY: {error}") from error
     except (mounts.Refused, secretbox.Unreadable, OSError) as error:
-        raise CannotStart(EndReason.CREATE_FAILED, str(error)) from error
+        raise CannotStart(_why_not_prepared(error), str(error)) from error
     except containers.EngineRefused as error:
         raise CannotStart(_why_no_create(error), str(error)) from error
+
+
+def _why_not_prepared(error: Exception) -> EndReason:
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return EndReason.DISK_FULL if full else EndReason.CREATE_FAILED
 
 
 def _why_no_create(error: containers.EngineRefused) -> EndReason:

@@ -10,18 +10,19 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db.models import OuterRef, Q, Subquery
+from django.utils import timezone
 
 from gpus.availability import why_unavailable
 from gpus.models import GPU
 from gpus.models import Node as NodeRow
-from jobs import likely, usage
+from jobs import elsewhere, likely, usage
 from jobs.images import Allowed
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, JobEvent, Run, Team
 from jobs.policy import Gpu, Node, Reason, Rules, Running, Share, Snapshot, Waiting
 from jobs.policy.past import Like, Past, extended
 from jobs.policy.view import WHOLE
 from jobs.quotas import Limits
-from jobs.states import FOR_OTHERS, WAITING, EndReason, JobState, RunState, Wish
+from jobs.states import CHARGED_TO, FOR_OTHERS, WAITING, EndReason, JobState, RunState, Wish
 
 SICK_DRIVER = frozenset({"driver_mismatch", "hung", "error"})
 
@@ -48,7 +49,8 @@ def take(now: datetime, *, cluster: Cluster, extra: Sequence[Job] = (), brief: b
     if brief and not jobs:
         return Snapshot(now=now, nodes=(), waiting=(), user_limits={}, team_limits={}, user_usage={}, team_usage={})
     runs = running(now, past)
-    return _picture(now, cluster, nodes(now, runs), runs, jobs, brief=brief)
+    hosts = nodes(now, runs)
+    return _picture(now, cluster, hosts, runs, elsewhere.narrowed(jobs, hosts), brief=brief)
 
 
 def queue(now: datetime, *, cluster: Cluster) -> Snapshot:
@@ -137,7 +139,13 @@ def waiting_jobs(past: Past, cluster: Cluster) -> list[Waiting]:
     found = list(rows.values("pk", *_MORE, *_COLUMNS))
     made_way = any(row["end_reason"] in FOR_OTHERS for row in found)
     yields, allowed = _yields() if made_way else {}, Allowed(cluster.image_patterns)
-    return [_waiting(row, past, yields.get(row["pk"]), allowed=allowed(row["image"])) for row in found]
+    failed = elsewhere.blamed([row["pk"] for row in found if row["end_reason"] in CHARGED_TO], timezone.now())
+    return [
+        _waiting(
+            row, past, yields.get(row["pk"]), allowed=allowed(row["image"]), failed=failed.get(row["pk"], frozenset())
+        )
+        for row in found
+    ]
 
 
 def submitted(most: int, past: Past) -> Iterator[Waiting]:
@@ -156,15 +164,16 @@ def waiting(job: Job, past: Past | None = None) -> Waiting:
 
 
 def _waiting(
-    row: Mapping[str, Any], past: Past | None, yields_to: int | None = None, *, allowed: bool = True
-) -> Waiting:
+    row: Mapping[str, Any], past: Past | None, yields_to: int | None = None, *, allowed: bool = True,
+    failed: frozenset[str] = frozenset(),
+) -> Waiting:  # fmt: skip
     like = Like(row["owner_id"], row["image"], row["name"], row["limit_seconds"])
     moved = row["end_reason"] == EndReason.REBOUND  # of a waiting job: how its last run ended
     return Waiting(
         id=row["pk"], user=row["owner_id"], team=row["team_id"],
         held_by=_holders(row["held_by_user"], row["held_by_admin"], not allowed),
         pinned=row["pinned"] or moved, moved=moved,
-        avoid=frozenset(row["avoid_gpus"]), labels=frozenset(row["node_labels"]), yields_to=yields_to,
+        avoid=frozenset(row["avoid_gpus"]) | failed, labels=frozenset(row["node_labels"]), yields_to=yields_to,
         likely_seconds=past.seconds(like) if past is not None else None, **{name: row[name] for name in _COLUMNS},
     )  # fmt: skip
 
@@ -326,6 +335,14 @@ def why_closed(row: NodeRow, now: datetime) -> Reason | None:
         return {"code": "ENGINE", "node": row.name, "message": row.engine_error[:200]}
     if row.gpu_status in SICK_DRIVER:
         return {"code": "DRIVER", "node": row.name, "status": row.gpu_status}
+    return full(row)
+
+
+def full(row: NodeRow) -> Reason | None:
+    """That one of a host's disks, which jobs and their logs fill, has less than DISK_RESERVE_MIB left."""
+    for disk in (row.facts or {}).get("disks", ()):
+        if disk["free_mib"] < settings.DISK_RESERVE_MIB:
+            return {"code": "DISK", "node": row.name, "path": disk["path"], "least_mib": settings.DISK_RESERVE_MIB}
     return None
 
 

@@ -105,6 +105,7 @@ class EndReason(StrEnum):
     ARCHITECTURE = "ARCHITECTURE"
     GPU_LOST = "GPU_LOST"
     GPU_ACCESS_LOST = "GPU_ACCESS_LOST"
+    GPU_FAULT = "GPU_FAULT"
     GPU_START_FAILED = "GPU_START_FAILED"
     DISK_FULL = "DISK_FULL"
     DISK_LIMIT = "DISK_LIMIT"
@@ -139,7 +140,8 @@ JOB_STATE_AFTER: dict[EndReason, JobState] = {
     EndReason.ARCHITECTURE: JobState.FAILED,
     EndReason.GPU_LOST: JobState.FAILED,
     EndReason.GPU_ACCESS_LOST: JobState.FAILED,
-    EndReason.GPU_START_FAILED: JobState.QUEUED,
+    EndReason.GPU_FAULT: JobState.FAILED,
+    EndReason.GPU_START_FAILED: JobState.FAILED,
     EndReason.DISK_FULL: JobState.FAILED,
     EndReason.DISK_LIMIT: JobState.FAILED,
     EndReason.LOG_LIMIT: JobState.FAILED,
@@ -151,6 +153,32 @@ JOB_STATE_AFTER: dict[EndReason, JobState] = {
 
 # Ends for the sake of others, no failed try of the job's own: it waits again however often that happens.
 FOR_OTHERS = frozenset({EndReason.PREEMPTED, EndReason.REBOUND})
+
+
+class Charge(StrEnum):
+    """What of the hardware an end is charged to: the GPUs that the run held, or its whole host."""
+
+    GPU = "GPU"
+    HOST = "HOST"
+
+
+# Ends that are no fault of the job. It is tried once more, elsewhere, if nothing of it had begun, or if it may be
+# stopped and started again; else it ends as above.
+CHARGED_TO: dict[EndReason, Charge] = {
+    EndReason.GPU_START_FAILED: Charge.GPU,
+    EndReason.GPU_LOST: Charge.GPU,
+    EndReason.GPU_FAULT: Charge.GPU,
+    EndReason.GPU_ACCESS_LOST: Charge.HOST,
+    EndReason.DISK_FULL: Charge.HOST,
+    EndReason.START_TIMEOUT: Charge.HOST,
+    EndReason.HOST_DAEMON_RESTART: Charge.HOST,
+    EndReason.HOST_REBOOT: Charge.HOST,
+    EndReason.HOST_LOST: Charge.HOST,
+}
+UNBEGUN = frozenset({EndReason.GPU_START_FAILED, EndReason.DISK_FULL})  # before the job's own program had begun
+# Of the ends that are charged to hardware, those that come as often as `max_requeues` allows: silence is no proof.
+_OFTEN = frozenset({EndReason.START_TIMEOUT, EndReason.HOST_LOST})
+MOST_RETRIES = 1  # in a row
 
 # Ends that the job came to by itself; all others cut it off, and tell nothing of how long it would have run.
 OF_ITSELF = frozenset({
@@ -198,14 +226,16 @@ def reason_for_wish(wish: Wish, *, by_owner: bool) -> EndReason:
 
 
 def job_state_after(
-    reason: EndReason, *, requeues: int, max_requeues: int, held: bool, again: bool = False
+    reason: EndReason, *, requeues: int, max_requeues: int, held: bool, again: bool = False, retries: int = 0
 ) -> JobState:
     """Where a job goes when its run ends for `reason`: its end, or back to the queue at its old place.
 
-    `again`: it may be started again, which counts where its host was given up.
+    `again`: it may be stopped and started again, which counts where hardware failed under its program. `retries`:
+    how many of its runs just before this one ended for the hardware's sake too.
     """
     state = JOB_STATE_AFTER[reason]
-    if reason is EndReason.HOST_LOST and again and requeues < max_requeues:
+    retried = reason in CHARGED_TO and (again or reason in UNBEGUN) and (reason in _OFTEN or retries < MOST_RETRIES)
+    if retried and requeues < max_requeues:
         state = JobState.QUEUED
     if state is not JobState.QUEUED:
         return state

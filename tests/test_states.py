@@ -63,6 +63,36 @@ def test_requeues_are_capped_and_heed_a_hold(requeues: int, held: bool, state: J
     assert job_state_after(EndReason.GPU_START_FAILED, requeues=requeues, max_requeues=3, held=held) is state
 
 
+@pytest.mark.parametrize(
+    ("reason", "again", "retries", "state"),
+    [
+        (EndReason.GPU_START_FAILED, False, 0, JobState.QUEUED),
+        (EndReason.GPU_START_FAILED, True, 1, JobState.FAILED),
+        (EndReason.DISK_FULL, False, 0, JobState.QUEUED),
+        (EndReason.DISK_FULL, False, 1, JobState.FAILED),
+        (EndReason.HOST_REBOOT, False, 0, JobState.FAILED),
+        (EndReason.HOST_REBOOT, True, 0, JobState.QUEUED),
+        (EndReason.HOST_REBOOT, True, 1, JobState.FAILED),
+        (EndReason.HOST_DAEMON_RESTART, False, 0, JobState.FAILED),
+        (EndReason.HOST_DAEMON_RESTART, True, 0, JobState.QUEUED),
+        (EndReason.GPU_LOST, False, 0, JobState.FAILED),
+        (EndReason.GPU_LOST, True, 0, JobState.QUEUED),
+        (EndReason.GPU_FAULT, False, 0, JobState.FAILED),
+        (EndReason.GPU_FAULT, True, 0, JobState.QUEUED),
+        (EndReason.GPU_ACCESS_LOST, True, 0, JobState.QUEUED),
+        (EndReason.HOST_LOST, False, 0, JobState.LOST),
+        (EndReason.HOST_LOST, True, 2, JobState.QUEUED),
+        (EndReason.START_TIMEOUT, False, 2, JobState.QUEUED),
+        (EndReason.EXIT_CODE, True, 0, JobState.FAILED),
+    ],
+)
+def test_what_hardware_ended_is_tried_once_more_where_nothing_is_done_twice(
+    reason: EndReason, again: bool, retries: int, state: JobState
+) -> None:
+    found = job_state_after(reason, requeues=retries, max_requeues=3, held=False, again=again, retries=retries)
+    assert found is state
+
+
 @given(st.lists(st.sampled_from(RunState), min_size=1, max_size=8))
 def test_no_walk_of_legal_moves_comes_back(path: list[RunState]) -> None:
     """A run's states only go forward, so no run can live twice."""

@@ -31,6 +31,7 @@ WAIT_PARAMS = {
     "NODES_CORDONED": {"nodes": ["a"]},
     "DRIVER": {"node": "a", "status": "driver_mismatch"},
     "ENGINE": {"node": "a", "message": "the Docker engine does not answer"},
+    "DISK": {"node": "a", "path": "/var/lib/docker", "least_mib": 512},
     "NO_GPU_MODEL": {"model": "H100", "models": ["A100"]},
     "NO_SHARED_GPU": {"models": ["A100"]},
     "NO_GPU_MEMORY": {"asked_mib": 81920, "most_mib": 40960},

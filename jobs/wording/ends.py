@@ -6,7 +6,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from jobs import lastwords
+from jobs import blame, lastwords
 from jobs.models import Job, Run
 from jobs.states import EndReason
 from jobs.units import exact_duration, format_memory
@@ -75,6 +75,7 @@ def _facts(job: Job, run: Run | None) -> dict[str, Any]:
         "node": run.node.name if run is not None else _("its host"),
         "who": run.wish_by.username if run is not None and run.wish_by is not None else "",
         "gpus": job.gpus,
+        "may_start_again": blame.may_start_again(job),
         "oom_killed": bool(run is not None and run.oom_killed),
         "winner": run.makes_way_for_id if run is not None else None,
         "resized_to": _resized_to(run) if job.least_gpus is not None else None,
@@ -189,6 +190,7 @@ ENDS: Table = {
     EndReason.GPU_ACCESS_LOST: lambda p: (
         _("Its container lost access to its GPUs, as happens when %(node)s reloads its system services.") % p
     ),
+    EndReason.GPU_FAULT: lambda p: _("Its GPU on %(node)s failed: the program met a fault of the hardware.") % p,
     EndReason.GPU_START_FAILED: lambda p: _("%(node)s could not hand its GPU to the container.") % p,
     EndReason.DISK_FULL: lambda p: _("The disk of %(node)s was full.") % p,
     EndReason.DISK_LIMIT: lambda p: _("It was stopped because it filled more of the disk than jobs may."),
@@ -225,6 +227,7 @@ LABELS: Table = {
     EndReason.ARCHITECTURE: lambda p: _("wrong processor"),
     EndReason.GPU_LOST: lambda p: _("GPU lost"),
     EndReason.GPU_ACCESS_LOST: lambda p: _("GPU access lost"),
+    EndReason.GPU_FAULT: lambda p: _("GPU fault"),
     EndReason.GPU_START_FAILED: lambda p: _("GPU start failed"),
     EndReason.DISK_FULL: lambda p: _("disk full"),
     EndReason.DISK_LIMIT: lambda p: _("too much on the disk"),
@@ -275,6 +278,14 @@ def _advice(text: str) -> Suggestion:
     return Suggestion(text=text)
 
 
+def _hardware(p: Params, text: str) -> Suggestion:
+    """Nobody's program is run twice unless its owner says that it may be; who did not say so hears how."""
+    if p["may_start_again"]:
+        return _advice(text)
+    more = _("A job that may be stopped and started again is tried once more by itself, on other hardware.")
+    return _advice(f"{text} {more}")
+
+
 def _after_not_found(p: Params) -> Suggestion:
     if not p["command"]:
         return _advice(_("Choose a script, or say the entry point or the arguments to run."))
@@ -307,15 +318,19 @@ ADVICE: dict[str, Any] = {
     EndReason.COMMAND_NOT_FOUND: _after_not_found,
     EndReason.COMMAND_NOT_EXECUTABLE: _after_not_executable,
     EndReason.ARCHITECTURE: lambda p: _advice(_("Use an image for the processor of the host.")),
-    EndReason.GPU_LOST: lambda p: _advice(_("Resubmit it: the lost GPU takes no jobs until it is back.")),
+    EndReason.GPU_LOST: lambda p: _hardware(p, _("Resubmit it: the lost GPU takes no jobs until it is back.")),
+    EndReason.GPU_FAULT: lambda p: _hardware(
+        p, _("Resubmit it; if it fails on that GPU again, tell an administrator.")
+    ),
+    EndReason.GPU_START_FAILED: lambda p: _advice(_("Resubmit it; an administrator can look at the host.")),
     EndReason.GPU_ACCESS_LOST: lambda p: _advice(
         _("Resubmit it, and tell an admin: “manage.py doctor” on that host says how to keep it from happening.")
     ),
     EndReason.DISK_FULL: lambda p: _advice(_("Delete what you no longer need, or tell an administrator.")),
     EndReason.DISK_LIMIT: lambda p: _advice(_("Delete what you no longer need: a job that only deletes may run.")),
     EndReason.LOG_LIMIT: lambda p: _advice(_("Print less, or write into a file of your workspace.")),
-    EndReason.HOST_DAEMON_RESTART: lambda p: _advice(_("Resubmit it.")),
-    EndReason.HOST_REBOOT: lambda p: _advice(_("Resubmit it.")),
-    EndReason.HOST_LOST: lambda p: _advice(_("Resubmit it.")),
+    EndReason.HOST_DAEMON_RESTART: lambda p: _hardware(p, _("Resubmit it.")),
+    EndReason.HOST_REBOOT: lambda p: _hardware(p, _("Resubmit it.")),
+    EndReason.HOST_LOST: lambda p: _hardware(p, _("Resubmit it.")),
     EndReason.KILLED_EXTERNALLY: lambda p: _advice(_("Resubmit it, or ask an administrator who stopped it.")),
 }

@@ -84,6 +84,7 @@ EVENTS: Table = {
     "ENGINE_FAILED": lambda p: _("Its Docker engine: %(message)s") % p,
     "ENGINE_WORKS": lambda p: _("Its Docker engine works again"),
     "GPUS_FAILED": lambda p: _("Its GPUs: %(message)s") % {"message": Node.GpuStatus(p["status"]).label},
+    "GPU_QUARANTINED": lambda p: _("GPU %(index)d takes no more jobs: %(why)s") % p,
     "GPUS_WORK": lambda p: _("Its GPUs work again"),
 }
 
@@ -95,6 +96,7 @@ STATES: Table = {
     "returning": lambda p: pgettext("host", "is being cleared"),
     "engine": lambda p: pgettext("host", "engine trouble"),
     "driver": lambda p: pgettext("host", "GPU trouble"),
+    "full": lambda p: pgettext("host", "disk full"),
     "cordoned": lambda p: pgettext("host", "closed to new jobs"),
     "works": lambda p: pgettext("host", "works"),
 }

@@ -227,6 +227,10 @@ WAITS: Table = {
     "NODES_CORDONED": _cordoned,
     "DRIVER": _driver,
     "ENGINE": lambda p: _("%(node)s takes no jobs: %(message)s.") % {**p, "message": str(p["message"]).rstrip(".")},
+    "DISK": lambda p: (
+        _("%(node)s takes no jobs: less than %(least)s are free on the disk of %(path)s.")
+        % {**p, "least": q.memory(p["least_mib"])}
+    ),
     "NO_GPU_MODEL": _no_model,
     "NO_GPU_PROFILE": _no_profile,
     "NO_GPU_MEMORY": _no_gpu_memory,

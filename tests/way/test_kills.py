@@ -130,10 +130,14 @@ def test_a_worker_frozen_while_others_clean_up_does_no_harm(lab: Lab) -> None:
 
 
 def test_a_killed_engine_without_live_restore_ends_its_jobs_for_that_reason(lab: Lab) -> None:
-    """moby/moby#23213."""
+    """moby/moby#23213. Who allows that his program is started again has it tried once more."""
     job = lab.start("exec sleep 600", gpus=1)
+    again = lab.start("[ -e begun ] && exit 5; touch begun; exec sleep 600", gpus=1, preemptible=True)
     lab.engine.restart()
-    job = lab.end(job, seconds=60)
+    job, again = lab.end(job, seconds=60), lab.end(again, seconds=60)
     assert (job.state, job.end_reason) == ("FAILED", "HOST_DAEMON_RESTART")
+    assert (again.exit_code, again.requeues) == (5, 1)
+    reasons = lab.call(lambda: list(again.runs.order_by("number").values_list("end_reason", flat=True)))
+    assert reasons == ["HOST_DAEMON_RESTART", "EXIT_CODE"]
     wait_until(lambda: lab.held_slots() == 0, "its GPU is free", seconds=20)
     assert lab.log(lab.end(lab.submit("echo again", gpus=1), seconds=60)) == b"again\n"
