@@ -54,6 +54,9 @@ class ImageRateLimited(EngineRefused):
     """The registry asks us to come back later."""
 
 
+_SNAPSHOTTER = ["driver-type", "io.containerd.snapshotter.v1"]  # in the engine's `info`, moby daemon/containerd
+
+
 @dataclass(frozen=True)
 class Engine:
     """The engine's account of itself. Memory in MiB."""
@@ -67,6 +70,9 @@ class Engine:
     cgroup_driver: str
     root_dir: str
     warnings: tuple[str, ...]
+    layers_in_containerd: bool = (
+        False  # "features": {"containerd-snapshotter": true}: they are at no path of the engine
+    )
 
     @property
     def has_cdi(self) -> bool:
@@ -191,6 +197,7 @@ def engine() -> Engine:
         memory_mib=info["MemTotal"] >> 20, runtimes=tuple(info.get("Runtimes") or ()),
         cgroup_driver=info.get("CgroupDriver", ""), root_dir=info.get("DockerRootDir", ""),
         warnings=tuple(info.get("Warnings") or ()),
+        layers_in_containerd=_SNAPSHOTTER in (info.get("DriverStatus") or ()),
     )  # fmt: skip
 
 
@@ -261,21 +268,6 @@ def inspect(id_or_name: str) -> Container | None:
             return _container(client.inspect_container(id_or_name))
         except docker.errors.NotFound:
             return None
-
-
-def own_paths(container_id: str) -> list[str]:
-    """Directories on this host that hold what only this container writes: its layer, its anonymous volumes.
-
-    Empty for a container that is gone, and where they can't be seen, as from within a container.
-    """
-    with Door(QUICK) as client:
-        try:
-            data = client.inspect_container(container_id)
-        except docker.errors.NotFound:
-            return []
-    layer = ((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir")
-    volumes = [mount.get("Source") for mount in data.get("Mounts") or () if mount.get("Type") == "volume"]
-    return [path for path in (layer, *volumes) if path and os.path.isdir(path)]
 
 
 def of_run(id_or_name: str, run_id: int) -> Container | None:

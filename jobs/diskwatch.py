@@ -14,7 +14,7 @@ from typing import Literal
 
 from django.conf import settings
 
-from jobs import containers, workspace
+from jobs import containers, containers_disk, workspace
 from jobs.control import wish
 from jobs.diskuse import Dimension, Size, measure
 from jobs.models import Run
@@ -118,7 +118,18 @@ def _measured(tree: Tree, runs: Sequence[Run]) -> Size | None:
     if tree[0] == "workspace":
         return measure([str(workspace.of_user(tree[1]))])
     try:
-        return measure(containers.own_paths(runs[0].container_id))
+        return _scratch(runs[0].container_id)
     except (containers.EngineUnavailable, containers.EngineRefused) as error:
         log.warning("run %d: what it writes is not known: %s", runs[0].pk, error)
         return None
+
+
+def _scratch(container_id: str) -> Size | None:
+    """Where the layer can't be seen, its bytes are as the engine counts them, and its files are not known."""
+    own = containers_disk.own(container_id)
+    if own is None:
+        return Size(0, 0)
+    if own.layer:
+        return measure([own.layer, *own.volumes])
+    volumes = measure(own.volumes)
+    return volumes and Size(volumes.bytes + containers_disk.layer_bytes(container_id), volumes.files)

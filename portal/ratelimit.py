@@ -37,7 +37,23 @@ class Buckets:
         return 0.0
 
 
-buckets = Buckets()
+class Proven:
+    """Sessions and tokens that were good once. Any other counts as the address that shows it, or whoever makes up a
+    new one each time would have as many buckets."""
+
+    def __init__(self) -> None:
+        self._digests: set[str] = set()
+
+    def has(self, digest: str) -> bool:
+        return digest in self._digests
+
+    def add(self, digest: str) -> None:
+        if len(self._digests) >= MOST_KEYS:
+            self._digests = set()  # each proves itself again
+        self._digests.add(digest)
+
+
+buckets, proven = Buckets(), Proven()
 
 
 class RateLimits:
@@ -52,16 +68,26 @@ class RateLimits:
         if reads and not request.path.startswith("/api/"):
             return self.get_response(request)
         most = settings.API_READS_PER_MINUTE if reads else settings.WRITES_PER_MINUTE
-        wait = buckets.take(f"{'r' if reads else 'w'} {_who(request)}", most)
-        return self.get_response(request) if not wait else _later(request, wait)
+        shown, address = _shown(request), request.META.get("REMOTE_ADDR") or ""
+        who = shown if proven.has(shown) else address
+        wait = buckets.take(f"{'r' if reads else 'w'} {who}", most)
+        if wait:
+            return _later(request, wait)
+        answer = self.get_response(request)
+        if shown and who != shown and answer.status_code < 400 and _is_somebody(request):
+            proven.add(shown)
+        return answer
 
 
-def _who(request: HttpRequest) -> str:
-    """By session or token where one came along, and else by address. Nothing is looked up."""
+def _shown(request: HttpRequest) -> str:
+    """What stands for the session or token that came along, whether or not it is worth anything."""
     secret = request.headers.get("Authorization") or request.COOKIES.get(settings.SESSION_COOKIE_NAME)
-    if secret:
-        return hashlib.sha256(secret.encode()).hexdigest()
-    return request.META.get("REMOTE_ADDR") or ""
+    return hashlib.sha256(secret.encode()).hexdigest() if secret else ""
+
+
+def _is_somebody(request: HttpRequest) -> bool:
+    user = getattr(request, "user", None)  # not where the answer came from before accounts are looked at
+    return user is not None and bool(user.is_authenticated)
 
 
 def _later(request: HttpRequest, wait: float) -> HttpResponse:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
+from jobs.containers import Engine
 from portal import health, live, nodereports
 from portal.doctor import host
 from portal.doctor.examine import examine
@@ -81,6 +83,21 @@ def test_the_engines_own_file_is_read(
     [found] = host.daemon_json("node")
     assert seen in found.seen
     assert found.remedy
+
+
+@pytest.mark.any_database
+def test_what_nobody_measures_is_told(settings: Any) -> None:
+    settings.WORKSPACE_BYTES = settings.SCRATCH_BYTES = 0
+    assert [found.seen.partition(":")[0] for found in host.limits("node")] == [
+        "WORKSPACE_BYTES is 0",
+        "SCRATCH_BYTES is 0",
+    ]
+    settings.WORKSPACE_BYTES = settings.SCRATCH_BYTES = 1 << 40
+    assert list(host.limits("node")) == []
+    engine = Engine("x", "28.0", (1, 48), 1, 1, (), "", "", ())
+    assert list(host.layers(words("x"), engine)) == []
+    [found] = host.layers(words("x"), replace(engine, layers_in_containerd=True))
+    assert "SCRATCH_FILES does not" in found.seen
 
 
 @pytest.mark.any_database

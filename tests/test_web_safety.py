@@ -11,10 +11,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import call_command
 from django.test import Client
 
-from portal import bodies
+from portal import bodies, ratelimit
 from portal.handler import Handler
-from portal.models import User
-from portal.ratelimit import Buckets, buckets
+from portal.models import ApiToken, User
+from portal.ratelimit import Buckets, Proven
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -119,14 +119,22 @@ def test_a_bucket_holds_a_minute_s_worth_and_fills_again() -> None:
     assert mine.take("a", 0) == 0
 
 
+@pytest.fixture
+def own_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ratelimit, "buckets", Buckets())
+    monkeypatch.setattr(ratelimit, "proven", Proven())
+
+
+@pytest.mark.usefixtures("own_buckets")
 def test_who_changes_things_too_often_waits_and_nobody_else(
     client: Client, alice: User, bob: User, settings: Any
 ) -> None:
     settings.WRITES_PER_MINUTE, settings.API_READS_PER_MINUTE = 2, 2
-    buckets._until.clear()
     other = Client()
     client.force_login(alice)
     other.force_login(bob)
+    for one in (client, other):  # from then on each is known by its session
+        assert one.post("/i18n/setlang/", {"language": "en"}).status_code == 302
     said = [client.post("/api/jobs", {}, content_type="application/json") for _ in range(3)]
     assert [answer.status_code for answer in said] == [422, 422, 429]
     assert said[-1].json()["errors"][0]["code"] == "TOO_MANY_REQUESTS"
@@ -135,4 +143,17 @@ def test_who_changes_things_too_often_waits_and_nobody_else(
     assert other.post("/i18n/setlang/", {"language": "en"}).status_code == 302
     assert [client.get("/api/me").status_code for _ in range(3)] == [200, 200, 429]
     assert [client.get("/healthz").status_code for _ in range(3)] == [200] * 3
-    buckets._until.clear()
+
+
+@pytest.mark.usefixtures("own_buckets")
+def test_sessions_and_tokens_that_are_made_up_all_count_as_their_address(alice: User, settings: Any) -> None:
+    settings.API_READS_PER_MINUTE = settings.WRITES_PER_MINUTE = 3
+    _token, secret = ApiToken.issue(alice, name="ci", scope="write", expires_at=None)
+    for _ in range(4):  # the first one proves it
+        ask = Client(headers={"Authorization": f"Bearer {secret}"})
+        assert ask.get("/api/me").status_code == 200
+    made_up = [Client(headers={"Authorization": f"Bearer dk_{number}"}).get("/api/me") for number in range(4)]
+    assert [answer.status_code for answer in made_up] == [401, 401, 429, 429]
+    cookies = [Client(headers={"Cookie": f"{settings.SESSION_COOKIE_NAME}={number}"}) for number in range(4)]
+    tries = [one.post("/hosts/join/", {}, content_type="application/json").status_code for one in cookies]
+    assert (429 in tries[:3], tries[3]) == (False, 429)

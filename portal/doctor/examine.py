@@ -6,7 +6,7 @@ from portal.doctor import host
 from portal.doctor.finding import ROLES, Finding, Role
 from portal.doctor.rounds import Probe, findings, of_portal
 
-HOST: tuple[Probe, ...] = (host.engine, host.daemon_json, host.injection, host.driver, host.network)
+HOST: tuple[Probe, ...] = (host.engine, host.daemon_json, host.limits, host.injection, host.driver, host.network)
 
 
 def examine(roles: Sequence[Role] = ROLES, *, sampled: bool = False) -> list[Finding]:

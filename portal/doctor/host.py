@@ -69,6 +69,29 @@ def _cgroup_driver(name: Said, found: containers.Engine) -> Iterator[Finding]:
         yield ok(name, seen)
 
 
+def limits(role: Role) -> Iterator[Finding]:
+    """Whether jobs could fill a disk with what nobody measures."""
+    name = said(_("What jobs write"))
+    own = said(_("Set it, or put workspaces on a file system with quotas of its own, and it to more than those."))
+    if not settings.WORKSPACE_BYTES:
+        yield warn(name, said(_("WORKSPACE_BYTES is 0: a user's jobs may fill the disk of workspaces")), own)
+    if not settings.SCRATCH_BYTES:
+        yield warn(name, said(_("SCRATCH_BYTES is 0: a container may fill the engine's disk")), said(_("Set it.")))
+    found = _engine()
+    if found is not None:
+        yield from layers(name, found)
+
+
+def layers(name: Said, found: containers.Engine) -> Iterator[Finding]:
+    """What containers write beside their mounts, which is measured in a folder of the engine's own."""
+    if found.layers_in_containerd:
+        seen = said(
+            _("containerd keeps the images here: SCRATCH_BYTES holds as the engine counts, SCRATCH_FILES does not")
+        )
+        advice = said(_('Set "features": {"containerd-snapshotter": false} in /etc/docker/daemon.json.'))
+        yield warn(name, seen, advice)
+
+
 def daemon_json(role: Role) -> Iterator[Finding]:
     """What the engine is configured to do, where that file is of this host's engine."""
     name = words("daemon.json")

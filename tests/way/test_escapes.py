@@ -5,6 +5,7 @@ The node runs with small limits, so that each bomb is a small one.
 
 import io
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from urllib.parse import quote
 import pytest
 from django.test import Client
 
-from jobs import workspace
+from jobs import containers_disk, workspace
+from jobs.containerspec import bridge_name
 from jobs.models import Cluster, Job
 from tests.rigs.engine import BUSYBOX, Engine
 from tests.rigs.processes import free_port, wait_until
@@ -131,22 +133,51 @@ def asks(host: str, port: object, name: str = "") -> str:
 
 
 def test_nothing_of_the_host_or_the_portal_is_reached_by_network(lab: Lab, engine: Engine) -> None:
-    """The host by all its addresses, old and new; Redis, the web and any other service on it; metadata of clouds."""
-    job = lab.start("ip addr; ip -6 addr; exec sleep 600")
+    """The host by all its addresses; Redis, the web and any other service on it, in a container too; metadata."""
+    job = lab.start()
     address = lab.inspect(job)["NetworkSettings"]["Networks"].popitem()[1]
-    assert address["GlobalIPv6Address"] == ""
     lab.cancel(job)
     ports = [lab.stack.env["REDIS_URL"].rpartition(":")[2].partition("/")[0], str(lab.stack.port)]
-    with (
-        socket.create_server(("", free_port())) as listener,
-        socket.create_server(("::", free_port()), family=socket.AF_INET6) as listener6,
-    ):
-        port, port6 = str(listener.getsockname()[1]), str(listener6.getsockname()[1])
+    with socket.create_server(("", free_port())) as listener, _published(engine) as front:
         own = _host_address()
-        targets = [(host, p) for host in {address["Gateway"], own} for p in (*ports, port)]
-        targets += [("169.254.169.254", "80"), ("fe80::1%eth0", port6), ("::1", port6), ("127.0.0.1", ports[0])]
+        socket.create_connection((own, int(front)), timeout=20).close()
+        targets = [(host, p) for host in {address["Gateway"], own}
+                   for p in (*ports, str(listener.getsockname()[1]), front)]  # fmt: skip
+        targets += [("169.254.169.254", "80"), ("127.0.0.1", ports[0])]
         found = said(lab, "\n".join(f"{{ {asks(h, p)}; }} &" for h, p in targets) + "\nwait")
     assert found == {f"{host}/{p}": "shut" for host, p in targets}
+    lab.end(job)
+
+
+@contextmanager
+def _published(engine: Engine) -> Iterator[str]:
+    """A port of the host that leads into another container, as that of compose's front does."""
+    port = free_port()
+    with engine.client() as client:
+        network = client.networks.create("front")
+        server = client.containers.run(BUSYBOX, ["httpd", "-f", "-p", "80"], network="front", ports={"80/tcp": port},
+                                       detach=True)  # fmt: skip
+        try:
+            yield str(port)
+        finally:
+            server.remove(force=True)
+            network.remove()
+
+
+@pytest.mark.skipif(not shutil.which("ip6tables"), reason="no ip6tables here")
+def test_a_job_has_no_ipv6_and_its_bridge_would_let_none_through(lab: Lab) -> None:
+    """moby/moby#22054: rules for IPv4 alone leave open what an engine's setting turns on."""
+    job = lab.start()
+    found = lab.inspect(job)["NetworkSettings"]["Networks"].popitem()[1]
+    assert found["GlobalIPv6Address"] == ""
+    assert said(lab, "grep -c eth0 /proc/net/if_inet6 | sed s/^/addresses=/") in ({"addresses": "0"}, {})
+    bridge = bridge_name(lab.stack.env["INSTALLATION"], lab.stack.env["NODE_NAME"])
+    if subprocess.run(["ip6tables", "-w", "5", "-n", "-L", "INPUT"], capture_output=True).returncode == 0:
+        chains = [chain for chain in ("INPUT", "FORWARD", "DOCKER-USER")
+                  if not subprocess.run(["ip6tables", "-w", "5", "-C", chain, "-i", bridge, "-j", "DROP"],
+                                        capture_output=True).returncode]  # fmt: skip
+        assert chains in (["INPUT", "FORWARD"], ["INPUT", "DOCKER-USER"])
+    lab.cancel(job)
     lab.end(job)
 
 
@@ -207,7 +238,7 @@ def test_where_jobs_may_go_is_the_admins_to_say_and_holds_for_those_that_run(lab
 
 
 def test_a_fork_bomb_meets_the_limit_of_processes_and_nothing_else(lab: Lab) -> None:
-    """The shell's own complaint is the proof that the bomb went off; a neighbour goes on."""
+    """The count of its processes is the proof that the bomb went off; a neighbour goes on."""
     neighbour = lab.start("exec sleep 600")
     job = lab.start("bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 600", memory_mib=128, limit_seconds=600)
     pids = _cgroup_number(lab, job, "pids.max")
@@ -244,6 +275,19 @@ def test_who_fills_a_container_is_stopped_and_told_so(lab: Lab) -> None:
         assert (ended.state, ended.end_reason) == ("FAILED", "DISK_LIMIT")
         told = [(w["code"], w["what"], w["counts"]) for w in lab.run(job).warnings]
         assert told == [("DISK_LIMIT", "scratch", counts)]
+
+
+def test_what_a_container_writes_is_known_without_its_layer_too(lab: Lab) -> None:
+    """As where containerd keeps the layers: the engine counts the bytes."""
+    job = lab.start("dd if=/dev/zero of=/tmp/some bs=1M count=8; echo written; exec sleep 600")
+    wait_until(lambda: b"written" in lab.log(job), "its file", seconds=60)
+    container = lab.inspect(job)["Id"]
+    own = lab.call(containers_disk.own, container)
+    assert Path(own.layer, "tmp/some").stat().st_size == 8 << 20
+    assert 8 << 20 <= lab.call(containers_disk.layer_bytes, container) < 9 << 20
+    assert (lab.call(containers_disk.own, "0" * 64), lab.call(containers_disk.layer_bytes, "0" * 64)) == (None, 0)
+    lab.cancel(job)
+    lab.end(job)
 
 
 def test_who_fills_the_workspace_is_stopped_and_may_still_delete(lab: Lab) -> None:
