@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from portal.cli import config as configuration
-from portal.cli.failure import EXIT_FAILURE, Failure
+from portal.cli.failure import EXIT_FAILURE, UNREADABLE, Failure
 from portal.cli.text import _
 
 EPILOG = _(
@@ -55,11 +55,22 @@ def run() -> None:
     except Failure as failure:
         _complain(failure)
         raise SystemExit(EXIT_FAILURE) from None
+    except UNREADABLE as error:
+        _complain(_not_understood(error))
+        raise SystemExit(EXIT_FAILURE) from None
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+
+
+def _not_understood(error: Exception) -> Failure:
+    return Failure(
+        _("The server's answer is not understood (%(kind)s: %(error)s).")
+        % {"kind": type(error).__name__, "error": str(error)[:200]},
+        _("The command and the server may be of different versions: install the server's, or ask its administrators."),
+    )
 
 
 def _complain(failure: Failure) -> None:

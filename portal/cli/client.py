@@ -21,12 +21,15 @@ class Client:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        if not (config.token.isascii() and config.token.isprintable()):
+            raise NotLoggedIn(_("The token is none of Dockyard's."), _("Run: dockyard login %s") % config.url)
         headers = {"Accept-Language": ACCEPT_LANGUAGE, "User-Agent": "dockyard-cli"}
         if config.token:
             headers["Authorization"] = f"Bearer {config.token}"
         self._http = httpx.Client(
-            base_url=config.url, headers=headers, timeout=httpx.Timeout(30, connect=10), trust_env=not config.is_local
-        )
+            base_url=config.url, headers=headers, timeout=httpx.Timeout(30, connect=10), trust_env=not config.is_local,
+            verify=config.url.startswith("https:"),  # reading all certificates takes longer than the request
+        )  # fmt: skip
 
     def get(self, path: str, **params: Any) -> Json:
         return self._json(self.send("GET", path, params=_given(params)))
@@ -69,7 +72,7 @@ class Client:
     def _json(self, response: httpx.Response) -> Json:
         try:
             return response.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _no_dockyard(self.config, response) from error
 
 
@@ -95,7 +98,12 @@ def _explained(config: Config) -> Iterator[None]:
         yield
     except httpx.TimeoutException as error:
         raise Unreachable(_("%s does not answer in time.") % config.url, _("Try again in a moment.")) from error
-    except httpx.TransportError as error:
+    except UnicodeEncodeError as error:
+        near = error.object[max(error.start - 20, 0) : error.start + 20]
+        raise Failure(_("“%s” is no text in UTF-8.") % ascii(near)[1:-1]) from error
+    except ValueError as error:  # of JSON
+        raise Failure(_("A number must be finite.")) from error
+    except httpx.RequestError as error:
         raise Unreachable(
             _("Cannot reach Dockyard at %(url)s (%(error)s).") % {"url": config.url, "error": _short(error)},
             _("Check the address and that the server runs; another address: dockyard login URL"),
@@ -119,6 +127,8 @@ def _refusal(response: httpx.Response, config: Config) -> Failure:
     """What an answer other than good means for the person."""
     if response.is_redirect:
         target = response.headers.get("location", "").split("/api/")[0]
+        if not target.startswith(("http://", "https://")):  # to a page of its own, where no API is
+            return _no_dockyard(config, response)
         return Failure(_("%(url)s sends us on to %(target)s.") % {"url": config.url, "target": target},
                        _("Log in there: dockyard login %s") % target)  # fmt: skip
     sentence = _sentences(response)

@@ -41,12 +41,17 @@ def clean_url(text: str) -> str:
         url = "http://" + url
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
+        usable = parts.scheme in ("http", "https") and parts.port != 0 and _is_host(parts.hostname or "")
+    except ValueError:  # UnicodeError too
         usable = False
     if not usable:
         raise Failure(_("“%s” is no web address.") % text, _("Write it as https://dockyard.example.org"))
     return url.rstrip("/")
+
+
+def _is_host(name: str) -> bool:
+    """Raises UnicodeError for a name that no network knows."""
+    return bool(name.encode("idna")) and name.isprintable() and " " not in name
 
 
 def load() -> Config:

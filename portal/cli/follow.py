@@ -189,7 +189,7 @@ class Follower:
                     self._take(socket, socket.recv(timeout=SILENCE))
                     heard = True
                     self.patience.heard()
-        except (WebSocketException, OSError):  # TimeoutError too: a ping was due
+        except (WebSocketException, OSError, struct.error):  # TimeoutError too: a ping was due
             pass
         return heard
 
