@@ -1,4 +1,7 @@
+from typing import Any
+
 from django.apps import AppConfig
+from django.db.backends.signals import connection_created
 from django.utils.translation import gettext_lazy as _
 
 
@@ -9,6 +12,15 @@ class PortalConfig(AppConfig):
 
     def ready(self) -> None:
         from portal import checks  # noqa: F401 - registers them
+
+        connection_created.connect(_read_moments)
+
+
+def _read_moments(*, connection: Any, **_signal: Any) -> None:
+    if connection.vendor == "postgresql":
+        from portal import moments
+
+        moments.register(connection)
 
 
 class TaskQueuesConfig(AppConfig):
