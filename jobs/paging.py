@@ -10,7 +10,8 @@ from operator import or_
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from django.db.models import F, OrderBy, Q, QuerySet
+from django.db import connections
+from django.db.models import BooleanField, F, Func, OrderBy, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
@@ -150,32 +151,36 @@ def _by_time(jobs: QuerySet[Job], filters: Filters) -> QuerySet[Job]:
 class Part(NamedTuple):
     """Jobs of one owner or one team, or all, of the time that is asked for, and what the filters leave of them.
 
-    `near` is that too, for who looks at few rows of `of`.
+    `near` is that too, for who looks at few rows of `of`. `all`: of any time, and before the cursor too.
     """
 
+    all: QuerySet[Job]
     of: QuerySet[Job]
     within: QuerySet[Job]
     near: QuerySet[Job]
 
 
 class Parts(NamedTuple):
-    """What a list shows, as parts that may overlap, and as a whole."""
+    """What a list shows, as parts that may overlap. `within` narrows any jobs as it did each part's `all`."""
 
     each: list[Part]
-    whole: QuerySet[Job]
+    within: Callable[[QuerySet[Job]], QuerySet[Job]]
 
 
 def parts(filters: Filters, user: Any, **more: Any) -> Parts:
     """What the filters, and `more`, leave of the jobs that the user may see, after the cursor."""
     visible = [Job.objects.filter(owner=user)] if filters.whose == "mine" else visible_parts(user)
     past = _past(SORTS[filters.sort], filters.after) if filters.after else Q()
-    bases = [part.filter(past, **more) for part in visible]
     text = search.wanted(filters.q) if filters.q else None
+
+    def within(jobs: QuerySet[Job], *, few: bool = False) -> QuerySet[Job]:
+        return _narrow(jobs.filter(past, **more), filters, user, text, few=few)
+
     each = [
-        Part(_by_time(base, filters), _narrow(base, filters, user, text), _narrow(base, filters, user, text, few=True))
-        for base in bases
+        Part(jobs, _by_time(jobs.filter(past, **more), filters), within(jobs), within(jobs, few=True))
+        for jobs in visible
     ]  # fmt: skip
-    return Parts(each, _narrow(reduce(or_, visible).filter(past, **more), filters, user, text))
+    return Parts(each, within)
 
 
 def page(
@@ -197,15 +202,17 @@ def _first(found: Parts, keys: tuple[str, ...], filters: Filters, count: int) ->
     No database can know whether what was asked for is near: to go through the order until enough is found may mean
     to go through all, and to find all first may mean to sort a million. So the next NEAR rows are gone through, or as
     many as should do by what these hold, and only where that is not enough, all that was asked for is found by other
-    indexes and then sorted. The index of texts knows neither owners nor teams: it is asked once.
+    indexes and then sorted. The index of texts knows neither owners nor teams: it is asked once for all lacking parts.
     """
     if not filters.sifts:
         return {pk for part in found.each for pk in part.within.values_list("pk", flat=True)[:count]}
     near = [_near(part, keys, count) for part in found.each]
-    lacking = [part.within for part, ids in zip(found.each, near, strict=True) if len(ids) < count]
+    lacking = [part for part, ids in zip(found.each, near, strict=True) if len(ids) < count]
     if lacking and filters.q:
-        lacking = [found.whole]
-    far = (jobs.order_by(*map(_sorted, keys)).values_list("pk", flat=True)[:count] for jobs in lacking)
+        wider = [found.within(reduce(or_, (part.all for part in lacking)))]
+    else:
+        wider = [part.within for part in lacking]
+    far = (jobs.order_by(*map(_sorted, keys)).values_list("pk", flat=True)[:count] for jobs in wider)
     return set(chain(*near, *far))
 
 
@@ -218,7 +225,18 @@ def _near(part: Part, keys: tuple[str, ...], count: int) -> list[int]:
 
 def _among(part: Part, keys: tuple[str, ...], count: int, rows: int) -> list[int]:
     looked_at = part.of.order_by(*keys).values("pk")[:rows]
-    return list(part.near.filter(pk__in=looked_at).values_list("pk", flat=True)[:count])
+    return list(part.near.filter(_one_of(looked_at)).values_list("pk", flat=True)[:count])
+
+
+def _one_of(looked_at: QuerySet[Job, Any]) -> Q | Func:
+    """Whether a job is one of these. Where PostgreSQL could choose, it would rather read the table for a few thousand.
+
+    To it, an array has a handful of members, whatever their number.
+    """
+    if connections[looked_at.db].vendor == "sqlite":
+        return Q(pk__in=looked_at)
+    array = {"template": "(%(expressions)s))", "arg_joiner": " = ANY(ARRAY"}
+    return Func(F("pk"), Subquery(looked_at), **array, output_field=BooleanField())
 
 
 def _sorted(key: str) -> OrderBy:

@@ -5,8 +5,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from jobs import search
-from jobs.models import Job
+from jobs import paging, search
+from jobs.models import Job, Membership, Team
 from portal.models import User
 from tests import factories
 
@@ -86,3 +86,16 @@ def test_a_search_asks_the_index(client: Client, jobs: list[Job]) -> None:
         client.get("/jobs/?q=resnet")
     wanted = "jobs_job_words MATCH" if connection.vendor == "sqlite" else "UPPER("
     assert any(wanted in query["sql"] for query in asked.captured_queries)
+
+
+def test_what_lies_beyond_the_first_rows_is_found_with_as_many_queries_for_many_teams(
+    client: Client, jobs: list[Job], alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index knows no teams: what one part of the list has too few of nearby is looked for once in all of them."""
+    for number in range(3):
+        Membership.objects.create(user=alice, team=Team.objects.create(name=f"team {number}"))
+    monkeypatch.setattr(paging, "NEAR", 1)
+    monkeypatch.setattr(paging, "FAR", 2)
+    with CaptureQueriesContext(connection) as asked:
+        assert found(client, "lab/") == [job.name for job in jobs]
+    assert len([query for query in asked.captured_queries if "ORDER BY COALESCE(" in query["sql"]]) == 1
