@@ -112,7 +112,8 @@ def test_answers_that_make_no_sense_are_told_in_a_sentence(
         ["login", "http://[::1", "--token", "x"], ["login", "--token", "ü"], ["submit", "-i", "a", "--share", "nan"],
         ["submit", "-i", "a", "--start-after", "in 9999999999d"], ["submit", "-i", "a", "--limit", "9" * 400],
         ["submit", "-i", "a", "--memory", "1e999"], ["submit", "-i", "a", "-g", "9" * 5000],
-        ["amend", "1", "-c", "inf"], ["--lang", NO_TEXT, "ps"], ["show", "9" * 5000], ["wait", "1", "--patience", "9" * 50 + "d"],
+        ["amend", "1", "-c", "inf"], ["--lang", NO_TEXT, "ps"], ["show", "9" * 5000],
+        ["wait", "1", "--patience", "9" * 50 + "d"],
     ],
 )  # fmt: skip
 def test_words_that_make_no_sense_are_told_in_a_sentence(
