@@ -13,6 +13,7 @@ from django.conf import settings
 from jobs import containers, egress
 from jobs.containerspec import bridge_name
 from jobs.models import Cluster, Job
+from portal import databases
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +69,7 @@ def _services() -> Iterator[tuple[str, int]]:
     Names are looked up. Raises NotProtected.
     """
     redis, engine = urlsplit(settings.REDIS_URL), urlsplit(settings.DOCKER_HOST)
-    database = settings.DATABASES["default"]
-    asked = [(redis.hostname, redis.port or 6379), (database.get("HOST"), int(database.get("PORT") or 5432))]
+    asked = [(redis.hostname, redis.port or 6379), *databases.servers(settings.DATABASES["default"])]
     if engine.scheme == "tcp":
         asked.append((engine.hostname, engine.port or 2375))
     for host, port in asked:

@@ -17,6 +17,7 @@ from gpus.models import HostAccess, JoinToken, Node
 from jobs import dbroles, hostevents, hostrights, redisusers, secretbox
 from jobs.models import Run
 from jobs.states import LIVE_RUNS
+from portal import databases
 from portal.checks import LOOPBACK
 from portal.models import ApiToken
 
@@ -31,7 +32,7 @@ _SHARED = (
     "STORAGES", "TIME_ZONE", "MAX_REQUEUES", "PIDS_LIMIT", "WORKSPACE_BYTES",
     "WORKSPACE_FILES", "SCRATCH_BYTES", "SCRATCH_FILES", "DISK_PERIOD", "JOB_NETWORK", "JOBS_REACH_PORTAL",
     "LOG_LIMIT_BYTES", "LOG_PACK_AFTER", "LOG_SEGMENT_BYTES", "LOG_SEGMENT_PERIOD", "NODE_HEARTBEAT",
-    "NODE_SILENT_AFTER", "SAMPLE_FRESH", "START_TIMEOUT", "PULL_TIMEOUT", "GPU_SYSTEM_PROCESSES",
+    "NODE_SILENT_AFTER", "NETWORK_PATIENCE", "SAMPLE_FRESH", "START_TIMEOUT", "PULL_TIMEOUT", "GPU_SYSTEM_PROCESSES",
     "GPU_MEMORY_FLOOR_MIB",
 )  # fmt: skip
 
@@ -66,9 +67,9 @@ def join(secret: str, *, name: str, address: str | None) -> dict[str, str]:
 
     The token is used up. A host that has joined before gets new passwords, by a token of its name alone.
     """
-    _check_installation()
     if not _usable(secret).exists():
-        raise Refused("TOKEN")  # before anything that costs, and that strangers could ask for
+        raise Refused("TOKEN")  # before anything that costs, or that tells a stranger how we are set up
+    _check_installation()
     _check_reachable(address)
     _check_users()
     _give_rights()
@@ -201,7 +202,7 @@ def _check_reachable(address: str | None) -> None:
     if address in (None, *LOOPBACK):
         return
     for setting in ("NODE_REDIS_URL", "NODE_DATABASE_URL"):
-        if (urlsplit(getattr(settings, setting)).hostname or "localhost") in LOOPBACK:
+        if LOOPBACK & {*databases.hosts_in(getattr(settings, setting))}:
             raise Refused("ADDRESS", setting=setting)
 
 

@@ -80,7 +80,7 @@ class Worker(SimpleWorker):
 @cache
 def connection() -> redis.Redis:
     """This process's Redis client for RQ, which sets its own time-outs where it blocks."""
-    return redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=None)
+    return redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=None, **live.keepalive())
 
 
 def queue(name: str, client: redis.Redis | None = None) -> Queue:

@@ -141,7 +141,8 @@ def _run(program: str, *arguments: str, connect: bool = True) -> str:
 
 def _address() -> str:
     known = connection.get_connection_params()
-    names = ("host", "port", "user", "dbname", "sslmode", "sslrootcert", "sslcert", "sslkey", "service")
+    names = ("host", "port", "user", "dbname", "sslmode", "sslrootcert", "sslcert", "sslkey", "service",
+             "target_session_attrs")  # fmt: skip
     return make_conninfo(**{name: known[name] for name in names if known.get(name)})
 
 

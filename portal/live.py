@@ -9,6 +9,7 @@ Topics: `jobs` (some job changed: {"job": id}), `job:<id>`, `log:<run id>` ({"ge
 import contextlib
 import json
 import logging
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -66,6 +67,21 @@ def _brief_connection() -> redis.Redis:
     return redis.Redis.from_url(
         settings.REDIS_URL, socket_timeout=patience, socket_connect_timeout=patience, retry=anew
     )
+
+
+def keepalive() -> dict[str, Any]:
+    """For a client that waits for Redis without an end: a line of which nothing comes for NETWORK_PATIENCE is dead.
+
+    A query that the network swallowed is answered by nobody, and nobody refuses it.
+    """
+    if settings.REDIS_URL.startswith("unix:"):
+        return {}
+    patience = settings.NETWORK_PATIENCE
+    options = {
+        socket.TCP_KEEPIDLE: max(round(patience / 2), 1), socket.TCP_KEEPINTVL: max(round(patience / 6), 1),
+        socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: round(patience * 1000),
+    }  # fmt: skip
+    return {"socket_keepalive": True, "socket_keepalive_options": options}
 
 
 _rest = {"until": 0.0}  # of this process

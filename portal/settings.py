@@ -15,7 +15,7 @@ from typing import Any
 
 from environs import Env, EnvError
 
-from portal import logs
+from portal import databases, logs
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env()
@@ -107,7 +107,10 @@ def _load() -> dict[str, Any]:
         "SECRET_KEY": env.str("SECRET_KEY", "") or _stored_secret(data / "secret_key"),
         "ALLOWED_HOSTS": env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"]),
         "CSRF_TRUSTED_ORIGINS": env.list("CSRF_TRUSTED_ORIGINS", []),
-        "DATABASE": env.dj_db_url("DATABASE_URL", f"sqlite:///{data}/dockyard.sqlite3"),
+        "DATABASE": databases.parse(
+            env.str("DATABASE_URL", "") or f"sqlite:///{data}/dockyard.sqlite3",
+            patience=_seconds("NETWORK_PATIENCE", 20),
+        ),
         "REDIS_URL": env.str("REDIS_URL", "redis://127.0.0.1:6379/0"),
         "EMAIL": env.dj_email_url("EMAIL_URL", "dummy://"),
         "STORAGES": env.json("STORAGES", {}),
@@ -177,6 +180,7 @@ try:
     FOREIGN_GRACE = _seconds("FOREIGN_GRACE", 10)  # an ended run's processes are not outsiders yet
     IDLE_AFTER = _seconds("IDLE_AFTER", 900)  # a run whose GPUs do nothing for so long is said to be idle
     IDLE_STOP_AFTER = _count("IDLE_STOP_AFTER", 0)  # seconds after that was said it is stopped; 0: never
+    NETWORK_PATIENCE = _seconds("NETWORK_PATIENCE", 20)  # a line to Redis or PostgreSQL that is silent so long is dead
     REDIS_PATIENCE = _seconds("REDIS_PATIENCE", 1)  # how long a page waits for Redis
     REDIS_REST = _seconds("REDIS_REST", 4)  # after Redis failed a page, how long this process's others do without
     NEWS_PING = _seconds("NEWS_PING", 2)  # how often a web process asks whether its news still come

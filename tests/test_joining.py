@@ -48,6 +48,8 @@ def test_an_installation_that_no_other_host_can_join_says_why(client: Client) ->
     with pytest.raises(joining.Refused) as refused:
         joining.make_token()
     assert refused.value.code == ("STORAGE" if dbroles.has_roles() else "SQLITE")
+    near = client.post("/hosts/join/", {"token": "dkj_guessed", "name": "x"}, content_type="application/json")
+    assert (near.status_code, near.json()["errors"][0]["code"]) == (403, "TOKEN"), "strangers learn no more"
     far = client.post("/hosts/join/", {}, content_type="application/json", REMOTE_ADDR="192.0.2.7")
     assert (far.status_code, far.json()["errors"][0]["code"]) == (403, "INSECURE")
 

@@ -1,0 +1,58 @@
+"""DATABASE_URL: one server or several, and what libpq is told of silent lines."""
+
+from typing import Any
+
+import pytest
+
+from portal import databases
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "several"),
+    [
+        ("postgres://a:b%2Cc@db:6543/name", "db", "6543", False),
+        ("postgres://a@one:5433,two/name", "one,two", "5433,5432", True),
+        ("postgres://a@[fe80::1]:5433,[fe80::2]/name", "fe80::1,fe80::2", "5433,5432", True),
+        ("postgres://a:b@%2Frun%2Fpostgresql/name", "/run/postgresql", "", False),
+    ],
+)
+def test_a_url_names_one_server_or_several_of_which_one_is_in_charge(
+    url: str, host: str, port: str, several: bool
+) -> None:
+    found = databases.parse(url, patience=20)
+    assert (found["HOST"], str(found["PORT"]), found["USER"], found["NAME"]) == (host, port, "a", "name")
+    assert ("target_session_attrs" in found["OPTIONS"]) is several
+    assert found["OPTIONS"]["tcp_user_timeout"] == 20000
+
+
+def test_what_the_url_says_holds() -> None:
+    found = databases.parse("postgres://a@b,c/n?target_session_attrs=any&connect_timeout=3&sslmode=require", patience=9)
+    options = {name: str(found["OPTIONS"][name]) for name in ("target_session_attrs", "connect_timeout", "sslmode")}
+    assert options == {"target_session_attrs": "any", "connect_timeout": "3", "sslmode": "require"}
+    assert "OPTIONS" not in databases.parse("sqlite:////tmp/x.sqlite3", patience=9)
+
+
+@pytest.mark.parametrize("url", ["postgres://a@one:port,two/n", "mongodb://a/n", "nonsense"])
+def test_nonsense_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        databases.parse(url, patience=9)
+
+
+@pytest.mark.parametrize(
+    ("database", "servers"),
+    [
+        ({"HOST": "a,b", "PORT": "1,2"}, [("a", 1), ("b", 2)]),
+        ({"HOST": "a,b", "PORT": ""}, [("a", 5432), ("b", 5432)]),
+        ({"HOST": "a", "PORT": 6543}, [("a", 6543)]),
+        ({"NAME": "/x.sqlite3"}, []),
+    ],
+)
+def test_each_server_is_told(database: dict[str, Any], servers: list[tuple[str, int]]) -> None:
+    assert databases.servers(database) == servers
+
+
+def test_a_socket_is_of_this_machine_alone() -> None:
+    assert databases.hosts_in("postgres://a@%2Frun%2Fpostgresql/n") == ["localhost"]
+    assert databases.hosts_in("postgres://a@one:1,two/n") == ["one", "two"]
+    assert databases.hosts_in("redis://:p@r:6379/0") == ["r"]
+    assert databases.hosts_in("unix:///run/redis.sock") == ["localhost"]
