@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-compose lint bench soak
+.PHONY: help demo test test-compose lint bench soak chaos
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,10 @@ lint: ## Check style, types, import directions, templates, migrations, translati
 soak: ## Run the tests that wait at their full length, as root: ten minutes of flood in a browser
 	@scripts/bootstrap --tests
 	@SOAK=1 .venv/bin/python -m pytest -m soak tests/e2e
+
+chaos: ## Kill every part at random under load on three hosts, as root, and count what was lost: JOBS=300 MINUTES=10 SEED= REPORT=
+	@scripts/bootstrap --tests >&2
+	@JOBS="$(JOBS)" MINUTES="$(MINUTES)" SEED="$(SEED)" REPORT="$(REPORT)" .venv/bin/python -m tests.chaos
 
 bench: ## Measure against the reference in the same run: NAME=launch, throughput, logs, lag, fanout, pages, policy, eta or openb (OPENB=folder)
 	@test -n "$(NAME)" || { echo "Say which: make bench NAME=launch, or one of: $$(ls bench/*.py | sed 's|bench/||; s|\.py||' | grep -v '^_' | xargs)" >&2; exit 2; }

@@ -18,11 +18,12 @@ from django.db.backends.postgresql.base import DatabaseWrapper
 from django.test import override_settings
 from dotenv import dotenv_values
 
+from portal import databases
 from tests.rigs.certificates import make_certificates
 from tests.rigs.engine import Engine, running_engine
 from tests.rigs.line import Line, running_line
 from tests.rigs.postgres import Postgres, running_postgres
-from tests.rigs.processes import Guard, end, has_ended, kill_group, kill_pump, tail_of, wait_until
+from tests.rigs.processes import Guard, end, free_port, has_ended, kill_group, kill_pump, tail_of, wait_until
 from tests.rigs.redis import RedisServer, running_redis
 from tests.rigs.stack import BASE_DIR, SHORT, Stack
 from tests.rigs.web import NOTHING_COLLECTED
@@ -47,9 +48,13 @@ class Host:
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None
 
-    def join(self, portal: str, token: str, authority: Path) -> None:
-        """The one command of a new host, which goes on as its node."""
-        self._run("--join", portal, token, "--name", self.name, "--ca", str(authority))
+    def join(self, portal: str, token: str, authority: Path, *, start: bool = True) -> None:
+        """The one command of a new host, which goes on as its node, unless it is not to `start` yet."""
+        self._run("--join", portal, token, "--name", self.name, "--ca", str(authority), *["--no-start"] * (not start))
+        if not start:
+            assert self._process is not None
+            assert self._process.wait(120) == 0, self.log_tail()
+            self._forget()
 
     def start(self) -> None:
         self._run()
@@ -68,9 +73,20 @@ class Host:
         """The settings that it was given."""
         return {key: value or "" for key, value in dotenv_values(self.env_file).items()}
 
+    def give(self, **settings: str) -> None:
+        """Change settings that it was given, before it starts."""
+        rows = {**self.given, **settings}
+        self.env_file.write_text("".join(f"{name}='{value}'\n" for name, value in rows.items()))
+
     @property
     def is_running(self) -> bool:
         return self._process is not None and not has_ended(self._process)
+
+    @property
+    def pid(self) -> int:
+        """Of its supervisor, running or not."""
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         """As when it loses power, but for its engine and what runs there."""
@@ -101,24 +117,28 @@ class Host:
 class Portal(Stack):
     """Web and scheduler on PostgreSQL. `orm` works on that database, whatever the tests around it use."""
 
-    def __init__(self, root: Path, postgres: Postgres, redis: RedisServer, lines: Sequence[Line]) -> None:
+    def __init__(
+        self, root: Path, postgres: Postgres, redis: RedisServer, lines: Sequence[Line], *, standby_port: int
+    ) -> None:
+        """`lines`: to the database, to where its standby will be, and to Redis."""
         logs = {"logs": {"BACKEND": "django.core.files.storage.FileSystemStorage",
                          "OPTIONS": {"location": str(settings.DATA_DIR / "logs")}}}  # fmt: skip
         super().__init__("unix:///nowhere.sock", {
-            "DATA_DIR": str(root / "portal"), "DATABASE_URL": postgres.url, "REDIS_URL": redis.url,
+            "DATA_DIR": str(root / "portal"), "REDIS_URL": redis.url,
+            "DATABASE_URL": f"postgres://dockyard@127.0.0.1:{postgres.port},127.0.0.1:{standby_port}/dockyard",
             "INSTALLATION": f"{settings.INSTALLATION}-hosts", "JOB_NETWORK": "none",
-            "NODE_DATABASE_URL": f"postgres://127.0.0.1:{lines[0].port}/dockyard",
-            "NODE_REDIS_URL": f"redis://127.0.0.1:{lines[1].port}/0",
+            "NODE_DATABASE_URL": f"postgres://127.0.0.1:{lines[0].port},127.0.0.1:{lines[1].port}/dockyard",
+            "NODE_REDIS_URL": f"redis://127.0.0.1:{lines[2].port}/0",
             "STORAGES": json.dumps(json.loads(NOTHING_COLLECTED) | logs),
         })  # fmt: skip
-        self.postgres, self.redis, self.lines = postgres, redis, lines
+        self.postgres, self.redis, self.lines, self.standby_port = postgres, redis, lines, standby_port
+        self.standby: Postgres | None = None
         self.orm(self._use_its_database)
 
     def _use_its_database(self) -> None:
         """In the thread of `orm` alone: connections are a thread's own."""
-        options = {**connections["default"].settings_dict, "ENGINE": "django.db.backends.postgresql", "OPTIONS": {},
-                   "NAME": "dockyard", "USER": "dockyard", "HOST": "127.0.0.1", "PORT": str(self.postgres.port),
-                   "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}  # fmt: skip
+        theirs = databases.parse(self.env["DATABASE_URL"], patience=20)
+        options = {**connections["default"].settings_dict, **theirs, "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}
         connections["default"] = DatabaseWrapper(options, "default")
 
     @contextlib.contextmanager
@@ -137,6 +157,21 @@ class Portal(Stack):
         self.postgres.restart()
         self.orm(lambda: connections["default"].close())
 
+    def fail_over(self) -> None:
+        """The database's host dies at a blow; the standby, at the other address, takes its place for good."""
+        assert self.standby is not None
+        self.postgres.stop()
+        self.standby.promote()
+        self.orm(lambda: connections["default"].close())
+
+    def add_standby(self) -> None:
+        self.standby = self.postgres.add_standby(self.standby_port)
+
+    def close(self) -> None:
+        super().close()
+        if self.standby is not None:
+            self.standby.remove()
+
     def prepare(self) -> None:
         """The database and its cache table: pages of these tests need no style."""
         self.manage("migrate", "--verbosity", "0")
@@ -150,9 +185,9 @@ class Hosts:
         self.portal, self.root = portal, root
         self.hosts: dict[str, Host] = {}
 
-    def add(self, name: str, engine: Engine) -> Host:
+    def add(self, name: str, engine: Engine, *, gpus: int = 2) -> Host:
         """A machine that has not joined yet."""
-        self.hosts[name] = Host(name, engine, self.root)
+        self.hosts[name] = Host(name, engine, self.root, gpus)
         return self.hosts[name]
 
     def token(self, name: str = "") -> str:
@@ -194,10 +229,11 @@ def running_hosts(root: Path, engine: Engine) -> Iterator[Hosts]:
         running_redis() as redis,
         running_postgres() as postgres,
         running_line(postgres.port) as to_postgres,
+        running_line(standby_port := free_port()) as to_standby,
         running_line(redis.port) as to_redis,
         contextlib.ExitStack() as ends,
     ):
-        portal = Portal(root, postgres, redis, (to_postgres, to_redis))
+        portal = Portal(root, postgres, redis, (to_postgres, to_standby, to_redis), standby_port=standby_port)
         ends.callback(portal.close)
         portal.prepare()
         for role in ("web", "scheduler"):

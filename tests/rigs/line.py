@@ -26,6 +26,8 @@ class Line:
             self._tls.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
         self._open = threading.Event()
         self._open.set()
+        self._flowing = threading.Event()
+        self._flowing.set()
         self._ends: list[socket.socket] = []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._server.getsockname()[1])
@@ -40,9 +42,15 @@ class Line:
 
     def heal(self) -> None:
         self._open.set()
+        self._flowing.set()
+
+    def stall(self) -> None:
+        """Swallow no byte and pass none on, and tell nobody, until it is healed."""
+        self._flowing.clear()
 
     def close(self) -> None:
         self.cut()
+        self._flowing.set()
         self._server.close()
 
     def _accept(self) -> None:
@@ -67,12 +75,13 @@ class Line:
             server.close()
             return
         for source, sink in ((client, server), (server, client)):
-            threading.Thread(target=_copy, args=(source, sink), daemon=True).start()
+            threading.Thread(target=_copy, args=(source, sink, self._flowing), daemon=True).start()
 
 
-def _copy(source: socket.socket, sink: socket.socket) -> None:
+def _copy(source: socket.socket, sink: socket.socket, flowing: threading.Event) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(_BUFFER):
+            flowing.wait()
             sink.sendall(data)
     with contextlib.suppress(OSError):
         sink.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,296 @@
+"""What is done to the parts of a site, and how each is known to have recovered."""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import redis
+
+from gpus.models import Node
+from jobs import hostrights
+from jobs.models import Cluster
+from tests.chaos.evidence import Outage
+from tests.chaos.site import Site
+from tests.rigs.processes import wait_until
+
+RECOVERY = 150.0  # seconds, after which a part is told not to have recovered
+FILLED = "filled"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`strike` does it, and returns when the part may recover; `recovered(struck)` says whether it has.
+
+    `part`: two faults of one part do not overlap. `excuses`: what an outage of it excuses, see `Outage.what`.
+    """
+
+    kind: str
+    host: str  # "" for the portal's own parts
+    part: str
+    strike: Callable[[], None]
+    recovered: Callable[[float], bool]
+    excuses: str = ""
+
+
+@dataclass
+class Blow:
+    """One fault as it happened. `seconds`: from the time when the part may recover; None: it did not."""
+
+    kind: str
+    host: str
+    begun: float
+    over: float = 0.0
+    seconds: float | None = None
+
+
+@dataclass
+class Faults:
+    """Makes faults of a site."""
+
+    site: Site
+    dice: random.Random
+    outages: list[Outage] = field(default_factory=list)
+
+    def all(self) -> list[Fault]:
+        """One of each kind; those of a host for each host."""
+        return [*self._of_portal(), *(fault for host in self.site.hosts for fault in self._of_host(host))]
+
+    def _of_portal(self) -> list[Fault]:
+        site = self.site
+        return [
+            Fault("web killed", "", "web", lambda: _kill(site.portal.pid("web")), self._web_answers),
+            Fault("scheduler killed", "", "scheduler", lambda: _kill(site.portal.pid("scheduler")), self._passes),
+            Fault("Redis killed", "", "redis", self._restart_redis, self._readings_come),
+            Fault("Redis flushed", "", "redis", site.redis.flush, self._readings_come),
+            Fault("PostgreSQL restarted", "", "postgres", self._restart_postgres, self._all_are_heard),
+        ]
+
+    def _of_host(self, host: str) -> list[Fault]:
+        def heard(struck: float) -> bool:
+            return self._is_heard(host, struck)
+
+        node, line, engine = f"node {host}", f"line {host}", f"engine {host}"
+        return [
+            Fault("node killed", host, node, lambda: _kill(self.site.hosts[host].pid), heard),
+            Fault("agent killed", host, node, lambda: self._kill_agent(host), heard),
+            Fault("RQ workers killed", host, node, lambda: self._kill_workers(host), lambda _: self._is_manned(host)),
+            Fault("log pump killed", host, node, lambda: self._kill_pump(host), lambda _: self._pumps(host)),
+            Fault("node and pump killed", host, node, lambda: self._kill_both(host), heard),
+            Fault("network cut", host, line, lambda: self._cut(host), heard),
+            Fault("network stalled", host, line, lambda: self._stall(host), heard),
+            Fault("engine restarted", host, engine, lambda: self._restart_engine(host, kill=False),
+                  lambda _: self._engine_works(host), "engine"),
+            Fault("engine killed", host, engine, lambda: self._restart_engine(host, kill=True),
+                  lambda _: self._engine_works(host), "engine"),
+            Fault("disk filled", host, f"disk {host}", lambda: self._fill(host), heard, "disk"),
+        ]  # fmt: skip
+
+    # --- strikes ---
+
+    def _rest(self, least: float, most: float) -> None:
+        time.sleep(self.dice.uniform(least, most))
+
+    def _restart_redis(self) -> None:
+        self.site.redis.kill()
+        self._rest(0, 4)
+        self.site.redis.start()
+
+    def _restart_postgres(self) -> None:
+        self.site.postgres.stop()
+        self._rest(0, 4)
+        self.site.postgres.start()
+
+    def _kill_agent(self, host: str) -> None:
+        for pid in _children(self.site.hosts[host].pid)[:1]:
+            _kill(pid)
+
+    def _kill_workers(self, host: str) -> None:
+        for pid in _children(self.site.hosts[host].pid)[1:]:
+            _kill(pid)
+
+    def _kill_pump(self, host: str) -> None:
+        if pid := self._pump(host):
+            _kill(pid)
+
+    def _kill_both(self, host: str) -> None:
+        _kill(self.site.hosts[host].pid)
+        self._kill_pump(host)
+
+    def _pump(self, host: str) -> int:
+        """The process id of a host's log pump; 0 where none lives."""
+        with contextlib.suppress(OSError, ValueError):
+            pid = int((self.site.disk(host) / "spool" / "pump.pid").read_text())
+            if b"pump.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+        return 0
+
+    def _cut(self, host: str) -> None:
+        for line in self.site.lines[host]:
+            line.cut()
+        self._rest(1, 15)
+        self._heal(host)
+
+    def _stall(self, host: str) -> None:
+        for line in self.site.lines[host]:
+            line.stall()
+        self._rest(1, 15)
+        self._heal(host)
+
+    def _heal(self, host: str) -> None:
+        for line in self.site.lines[host]:
+            line.heal()
+
+    def _restart_engine(self, host: str, *, kill: bool) -> None:
+        engine = self.site.hosts[host].engine
+        if kill:
+            engine.kill()
+        else:
+            engine.stop()
+        self._rest(0, 3)
+        engine.start()
+
+    def _fill(self, host: str) -> None:
+        filled = self.site.disk(host) / FILLED
+        with contextlib.suppress(OSError), filled.open("wb") as file:
+            while True:
+                os.write(file.fileno(), bytes(1 << 16))
+        self._rest(2, 10)
+        filled.unlink()
+
+    # --- recoveries ---
+
+    def _web_answers(self, _struck: float) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.site.portal.url}/healthz", timeout=5).status_code == 200
+        return False
+
+    def _passes(self, struck: float) -> bool:
+        last = self.site.ask(lambda: Cluster.objects.values_list("last_pass_at", flat=True).get())
+        return last is not None and last > _moment(struck)
+
+    def _is_heard(self, host: str, struck: float) -> bool:
+        return self.site.ask(Node.objects.filter(name=host, last_seen__gt=_moment(struck)).exists)
+
+    def _all_are_heard(self, struck: float) -> bool:
+        return self._passes(struck) and all(self._is_heard(host, struck) for host in self.site.hosts)
+
+    def _readings_come(self, struck: float) -> bool:
+        """The hosts have logged in to Redis again, and tell it what their GPUs do."""
+        installation = self.site.portal.env["INSTALLATION"]
+        with contextlib.suppress(redis.RedisError), self.site.redis.client() as client:
+            users = set(client.acl_users())
+            known = all(hostrights.redis_user(installation, host) in users for host in self.site.hosts)
+            return known and all(client.exists(f"dockyard.{installation}.gpus.{host}") for host in self.site.hosts)
+        return False
+
+    def _is_manned(self, host: str) -> bool:
+        started = int(self.site.hosts[host].env["START_WORKERS"])
+        return len(_children(self.site.hosts[host].pid)) >= started + 2
+
+    def _pumps(self, host: str) -> bool:
+        return bool(self._pump(host))
+
+    def _engine_works(self, host: str) -> bool:
+        return self.site.ask(Node.objects.filter(name=host, engine_error="").exists)
+
+
+class Injector(threading.Thread):
+    """Strikes one fault after the other until `seconds` are over, each kind once before any comes again."""
+
+    def __init__(self, faults: Faults, number: int, seconds: float, pause: tuple[float, float], locks: "Locks") -> None:
+        super().__init__(name=f"injector {number}", daemon=True)
+        self.faults, self.pause, self.locks = faults, pause, locks
+        self.until = time.monotonic() + seconds
+        self.blows: list[Blow] = []
+        self.failures: list[str] = []
+        self._watchers: list[threading.Thread] = []
+
+    def run(self) -> None:
+        dice = self.faults.dice
+        while time.monotonic() < self.until:
+            for kind in self.locks.deal(self.faults, dice):
+                if time.monotonic() > self.until:
+                    break
+                self.strike(dice.choice([fault for fault in self.faults.all() if fault.kind == kind]))
+                time.sleep(dice.uniform(*self.pause))
+        for watcher in self._watchers:
+            watcher.join(RECOVERY + 60)
+
+    def strike(self, fault: Fault) -> Blow:
+        """Do it, and watch its recovery beside what comes next."""
+        with self.locks.of(fault.part):
+            blow = Blow(fault.kind, fault.host, time.time())
+            self.blows.append(blow)
+            try:
+                fault.strike()
+            except Exception as error:  # noqa: BLE001
+                self.failures.append(f"{fault.kind} {fault.host}: {error!r}")
+            blow.over = time.time()
+        watcher = threading.Thread(target=self._watch, args=(fault, blow), daemon=True)
+        self._watchers.append(watcher)
+        watcher.start()
+        return blow
+
+    def _watch(self, fault: Fault, blow: Blow) -> None:
+        with contextlib.suppress(TimeoutError):
+            wait_until(lambda: fault.recovered(blow.over), fault.kind, seconds=RECOVERY, every=0.1)
+            blow.seconds = time.time() - blow.over
+        if fault.excuses:
+            self.faults.outages.append(Outage(host=fault.host, what=fault.excuses, begun=blow.begun, ended=time.time()))
+
+
+class Locks:
+    """One lock a part, and the kinds of faults as they are dealt to all injectors."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()
+        self._deck: list[str] = []
+
+    def of(self, part: str) -> threading.Lock:
+        with self._guard:
+            return self._locks.setdefault(part, threading.Lock())
+
+    def deal(self, faults: Faults, dice: random.Random) -> Any:
+        """Kinds without end, each once before any comes again."""
+        while True:
+            with self._guard:
+                if not self._deck:
+                    self._deck = list(dict.fromkeys(fault.kind for fault in faults.all()))
+                    dice.shuffle(self._deck)
+                kind = self._deck.pop()
+            yield kind
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    """A node's children: its agent, the one with most threads, first."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            found += map(int, (task / "children").read_text().split())
+    return sorted(found, key=_threads, reverse=True)
+
+
+def _threads(pid: int) -> int:
+    try:
+        return len(list(Path(f"/proc/{pid}/task").iterdir()))
+    except OSError:
+        return 0
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
