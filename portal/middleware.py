@@ -1,5 +1,6 @@
 """What every request goes through besides Django's own: the reader's zone and language, and the RQ pages' guard."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from django.contrib.auth.signals import user_logged_out
 from django.contrib.auth.views import redirect_to_login
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError
 from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -18,6 +20,9 @@ from portal import live
 from portal.zones import zone_named
 
 ZONE_COOKIE = "dockyard_zone"  # set by the page's script: the browser's IANA zone
+_RQ = "admin/django_rq/"
+_NAMES = {"job_id", "key", "object_id"}
+log = logging.getLogger(__name__)
 Next = Callable[[HttpRequest], HttpResponse]
 
 
@@ -92,15 +97,31 @@ class RqPages:
         raise Http404
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        if _is_way_to_a_row(request) and isinstance(error, DatabaseError):
+            raise Http404  # of RQ's model, which has no table
         if not _is_rq(request):
             return None
         if isinstance(error, redis.RedisError):
             return render(request, "portal/redis_away.html", status=503)
         if isinstance(error, ImproperlyConfigured):  # its pages of a scheduler package that is not installed
             raise Http404
+        if _names_something(request):  # they take for granted that it is there; a job is gone once its time is over
+            log.info("no page of RQ's about %s", request.path, exc_info=error)
+            raise Http404
         return None
 
 
 def _is_rq(request: HttpRequest) -> bool:
     match = request.resolver_match
-    return match is not None and match.route.startswith("admin/django_rq/")
+    return match is not None and match.route.startswith(_RQ)
+
+
+def _is_way_to_a_row(request: HttpRequest) -> bool:
+    match = request.resolver_match
+    return match is not None and match.view_name == "admin:view_on_site"
+
+
+def _names_something(request: HttpRequest) -> bool:
+    """Whether the address names one job or worker of RQ's, or a row of its model."""
+    match = request.resolver_match
+    return match is not None and bool(_NAMES & match.kwargs.keys())
