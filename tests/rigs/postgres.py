@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.rigs.processes import free_port, run_command, tail_of
+import psycopg
+
+from tests.rigs.processes import free_port, run_command, tail_of, wait_until
 
 
 def _program(name: str) -> str:
@@ -52,6 +54,23 @@ class Postgres:
     def restart(self) -> None:
         self.stop()
         self.start()
+
+    def add_standby(self, port: int) -> "Postgres":
+        """A copy that follows this one; from then on nothing is committed here before it is written there too."""
+        standby = Postgres(port=port)
+        self._run("pg_basebackup", "-D", str(standby.data), "-d", self.url, "-R", "-X", "stream", "-c", "fast",
+                  "--no-sync")  # fmt: skip
+        standby.start()
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            connection.execute("SELECT pg_reload_conf()")
+            follows = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+            wait_until(lambda: connection.execute(follows).fetchone() == (1,), "a standby that follows")
+        return standby
+
+    def promote(self) -> None:
+        """A standby becomes the one that is written to."""
+        self._run("pg_ctl", "-D", str(self.data), "-w", "promote")
 
     def remove(self) -> None:
         with contextlib.suppress(RuntimeError):

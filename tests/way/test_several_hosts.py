@@ -160,6 +160,23 @@ def test_a_restarted_database_costs_running_jobs_nothing(hosts: Hosts, lab: Lab)
     assert lab.end(waiting).state == "SUCCEEDED"
 
 
+def test_a_standby_takes_the_database_over_while_jobs_run(hosts: Hosts, lab: Lab) -> None:
+    """What was submitted a moment before is there; what runs, runs on; nothing is done twice."""
+    portal = hosts.portal
+    portal.add_standby()
+    jobs = [lab.start(COUNT.format(n=120), gpus=1, **on(name)) for name in hosts.hosts]
+    just_now = [lab.submit(f"echo {number}", gpus=1) for number in range(3)]
+    portal.fail_over()
+    later = lab.submit("echo later", gpus=1)
+    for job in jobs:
+        ended = lab.end(job)
+        assert (ended.state, ended.exit_code, counted(lab.log(job))) == ("FAILED", 7, 120)
+    for job, said in [*zip(just_now, (b"0\n", b"1\n", b"2\n"), strict=True), (later, b"later\n")]:
+        assert (lab.end(job).state, lab.log(job)) == ("SUCCEEDED", said)
+    begun = [lab.call(job.runs.exclude(started_at=None).count) for job in (*jobs, *just_now, later)]
+    assert begun == [1] * 6, "a placing may have been taken back; nothing has run twice"
+
+
 def test_a_cut_network_costs_a_running_job_nothing_and_its_host_is_adopted_again(hosts: Hosts, lab: Lab) -> None:
     """codalab/codalab-worksheets#2990: a host that was called offline, and whose jobs were not over."""
     job = lab.start(COUNT.format(n=100), gpus=1, **on("beta"))
