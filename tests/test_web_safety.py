@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,3 +158,30 @@ def test_sessions_and_tokens_that_are_made_up_all_count_as_their_address(alice: 
     cookies = [Client(headers={"Cookie": f"{settings.SESSION_COOKIE_NAME}={number}"}) for number in range(4)]
     tries = [one.post("/hosts/join/", {}, content_type="application/json").status_code for one in cookies]
     assert (429 in tries[:3], tries[3]) == (False, 429)
+
+
+# Who speaks to others by itself, and to whom. None of it is an address that a user could name.
+CALLERS = {
+    "jobs/containers.py": "the engine at DOCKER_HOST",
+    "jobs/containers_logs.py": "the same",
+    "jobs/joinclient.py": "a host that joins, whoever runs it names the portal",
+    "jobs/mail.py": "the server of EMAIL_URL",
+    "portal/demo/engine.py": "the demo's engine",
+    "portal/demo/product.py": "the demo's own web",
+}
+# Who reads archives: of what an admin restores, and of the demo's image.
+UNPACKERS = {"portal/archive.py", "portal/busybox.py"}
+_CALLS = re.compile(
+    r"^\s*(?:import|from) (?:aiohttp|ftplib|http\.client|httpx|requests|smtplib|urllib\.request|urllib3|websockets)\b"
+    r"|\bcreate_connection\(", re.MULTILINE,
+)  # fmt: skip
+_UNPACKS = re.compile(r"^\s*(?:import|from) (?:tarfile|zipfile)\b|\bunpack_archive\(", re.MULTILINE)
+
+
+def test_the_portal_calls_no_address_and_opens_no_archive_of_a_user_s() -> None:
+    """SSRF in what tells of a job's end, zip and path tricks: a new caller or unpacker fails until it is listed."""
+    root = Path(bodies.__file__).parents[1]
+    texts = {path.relative_to(root).as_posix(): path.read_text() for app in ("portal", "jobs", "gpus")
+             for path in (root / app).rglob("*.py") if "cli" not in path.parts}  # fmt: skip
+    assert {name for name, text in texts.items() if _CALLS.search(text)} == CALLERS.keys()
+    assert {name for name, text in texts.items() if _UNPACKS.search(text)} == UNPACKERS
