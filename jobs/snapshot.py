@@ -207,9 +207,7 @@ def running(now: datetime, past: Past) -> tuple[Running, ...]:
     for (run, uuid, model), count in Counter(rows).items():
         slots[run][uuid] = count
         models.setdefault(run, model)
-    given = JobEvent.objects.filter(kind="EXTENDED", run=OuterRef("run")).order_by("-pk").values("params")
-    held = Allocation.objects.filter(released_at=None).order_by("pk")
-    found = list(held.values(*_HELD, more=Subquery(given[:1])))  # more: what time it was last given in addition
+    found = _held(*_HELD)
     asks = _asks([row["run__job_id"] for row in found if _may_go_on(row)], past)
     return tuple(
         _running(
@@ -218,6 +216,26 @@ def running(now: datetime, past: Past) -> tuple[Running, ...]:
         )
         for row in found
     )  # fmt: skip
+
+
+# What of them `_likely` looks at.
+_ENDING = (
+    "run_id", "created_at", "run__deadline", "run__job__owner_id", "run__job__image", "run__job__name",
+    "run__job__limit_seconds",
+)  # fmt: skip
+
+
+def likely_ends(now: datetime, past: Past) -> dict[int, tuple[datetime, datetime]]:
+    """Live run → when it should end, early and late, as in `running`."""
+    ends = {row["run_id"]: _likely(row, now, past) for row in _held(*_ENDING)}
+    return {run: end for run, end in ends.items() if end is not None}
+
+
+def _held(*columns: str) -> list[dict[str, Any]]:
+    """What is held now, with `more`: what time its run was last given in addition."""
+    given = JobEvent.objects.filter(kind="EXTENDED", run=OuterRef("run")).order_by("-pk").values("params")
+    held = Allocation.objects.filter(released_at=None).order_by("pk")
+    return list(held.values(*columns, more=Subquery(given[:1])))
 
 
 def _may_go_on(held: Mapping[str, Any]) -> bool:

@@ -7,18 +7,19 @@ come is the scheduler's own: limits, how long like jobs ran, the estimates that 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import chain
 from typing import Any
 
 from auditlog.models import LogEntry
-from django.db.models import QuerySet
+from django.db.models import Prefetch, QuerySet
 
 from gpus.models import GPU, Node
 from jobs import hostdays, likely, snapshot, wording
 from jobs.access import sees
 from jobs.gputime import DAY, midnight
 from jobs.looks import state_look
-from jobs.models import Allocation, AllocationSlot, HostDay, Job
+from jobs.models import Allocation, HostDay, Job
 from jobs.policy.past import Like
 from jobs.quotas import WHOLE
 from jobs.states import JOB_STATE_AFTER, EndReason, JobState, RunState
@@ -43,7 +44,8 @@ def picture(user: Any, start: datetime, end: datetime, now: datetime) -> dict[st
     limit) and `likely` ([early, late]). `bins`: by host, the part of its GPUs that was or will be held, `step` seconds
     apart from `first` on. `expected`: what waits, from its earliest to its latest start. Others' jobs have no name.
     """
-    hosts = list(Node.objects.prefetch_related("gpus").order_by("name"))
+    gpus = GPU.objects.only("node_id", "index", "model", "profile", "health")
+    hosts = list(Node.objects.prefetch_related(Prefetch("gpus", gpus)).order_by("name"))
     lanes = _lanes(hosts)
     inside = hostdays.overlapping(start, end)
     few = inside.values("pk")[: MOST_BLOCKS + 1].count() <= MOST_BLOCKS
@@ -51,7 +53,7 @@ def picture(user: Any, start: datetime, end: datetime, now: datetime) -> dict[st
         "now": now.timestamp(), "from": start.timestamp(), "to": end.timestamp(),
         "hosts": [_host(host, lanes, now) for host in hosts],
         "cordons": _cordons(hosts, start, end),
-        "blocks": _blocks(inside, lanes, user, now) if few else None,
+        "blocks": _blocks(inside, hosts, lanes, user, now) if few else None,
         **({} if few else _bins(hosts, start, end, now)),
         "expected": _expected(user, start, end),
         "looks": {state: {"label": (look := state_look(state)).label, "tone": look.tone} for state in JobState},
@@ -125,15 +127,16 @@ def _spans(changes: list[tuple[datetime, bool]], closed: bool) -> list[tuple[dat
 # --- blocks ---
 
 
-def _blocks(inside: QuerySet[Allocation], lanes: Lanes, user: Any, now: datetime) -> list[dict[str, Any]]:
-    rows = list(inside.values_list(*_COLUMNS))
-    slots = AllocationSlot.objects.filter(allocation__in=[row[0] for row in rows]).order_by()
+def _blocks(
+    inside: QuerySet[Allocation], hosts: Iterable[Node], lanes: Lanes, user: Any, now: datetime
+) -> list[dict[str, Any]]:
+    places = {host.pk: at for at, host in enumerate(hosts)}
+    rows = [row for row in inside.values_list(*_COLUMNS) if row[1] in places]  # else its host has come just now
     gpus: dict[int, set[int]] = defaultdict(set)
-    for pk, gpu in slots.values_list("allocation_id", "gpu_id"):
+    for pk, gpu in inside.values_list("pk", "slots__gpu_id"):
         gpus[pk].add(gpu)
     ends = _likely_ends(rows, now)
     may_see = sees(user)
-    places = {pk: at for at, pk in enumerate(Node.objects.order_by("name").values_list("pk", flat=True))}
     return [_block(row, gpus[row[0]], lanes, places, user, may_see, ends) for row in rows]
 
 
@@ -153,6 +156,7 @@ def _block(
     return known
 
 
+@cache
 def _state(run_state: str, reason: str) -> str:
     """How a run stands, or ended, as a job's state: QUEUED where its job went on to wait again."""
     if run_state != RunState.ENDED:
@@ -164,31 +168,38 @@ def _likely_ends(rows: Iterable[tuple[Any, ...]], now: datetime) -> dict[int, li
     """Live run → from when to when it should end, as the scheduler expects it."""
     if all(row[10] is not None for row in rows):
         return {}
-    runs = snapshot.running(now, likely.past())
-    return {run.run: [at.timestamp() for at in run.likely] for run in runs if run.likely is not None}
+    ends = snapshot.likely_ends(now, likely.past())
+    return {run: [at.timestamp() for at in span] for run, span in ends.items()}
 
 
 # --- what is to come ---
 
 
+_EXPECTED = (
+    "pk", "name", "image", "limit_seconds", "gpus", "owner_id", "team_id", "owner__username", "expected_earliest",
+    "expected_latest", "kept_node__name", "kept_from",
+)  # fmt: skip
+
+
 def _expected(user: Any, start: datetime, end: datetime) -> list[dict[str, Any]]:
     """What waits and has a date in the window, first to start first."""
-    waiting = Job.objects.filter(state=JobState.QUEUED).select_related("owner", "kept_node")
+    waiting = Job.objects.filter(state=JobState.QUEUED).order_by()
     dated = waiting.filter(expected_earliest__lt=end, expected_latest__gte=start).order_by("expected_earliest", "pk")
     kept = waiting.filter(kept_node__isnull=False, expected_latest=None)
     may_see, past = sees(user), likely.past()
-    return [_expectation(job, may_see, past, user) for job in (*kept[:MOST_EXPECTED], *dated[:MOST_EXPECTED])]
+    rows = chain(*(jobs.values(*_EXPECTED)[:MOST_EXPECTED] for jobs in (kept, dated)))
+    return [_expectation(row, may_see, past, user) for row in rows]
 
 
-def _expectation(job: Job, may_see: Any, past: Any, user: Any) -> dict[str, Any]:
-    lasts = past.seconds(Like(job.owner_id, job.image, job.name, job.limit_seconds))
+def _expectation(job: Mapping[str, Any], may_see: Any, past: Any, user: Any) -> dict[str, Any]:
+    owner, earliest, latest = job["owner_id"], job["expected_earliest"], job["expected_latest"]
+    lasts = past.seconds(Like(owner, job["image"], job["name"], job["limit_seconds"]))
     return {
-        "job": job.pk, "name": job.name if may_see(job.owner_id, job.team_id) else None, "owner": job.owner.username,
-        "mine": job.owner_id == user.pk, "gpus": job.gpus,
-        "from": job.expected_earliest and job.expected_earliest.timestamp(),
-        "to": job.expected_latest and job.expected_latest.timestamp(),
-        "lasts": lasts[1] if lasts else job.limit_seconds,
-        "kept": job.kept_node and job.kept_node.name, "kept_from": job.kept_from and job.kept_from.timestamp(),
+        "job": job["pk"], "name": job["name"] if may_see(owner, job["team_id"]) else None,
+        "owner": job["owner__username"], "mine": owner == user.pk, "gpus": job["gpus"],
+        "from": earliest and earliest.timestamp(), "to": latest and latest.timestamp(),
+        "lasts": lasts[1] if lasts else job["limit_seconds"],
+        "kept": job["kept_node__name"], "kept_from": job["kept_from"] and job["kept_from"].timestamp(),
     }  # fmt: skip
 
 
@@ -204,8 +215,9 @@ def _bins(hosts: list[Node], start: datetime, end: datetime, now: datetime) -> d
     if swept > start:
         step, first = max(round(step / DAY), 1) * DAY, midnight(start.astimezone(UTC).date())
         rows = HostDay.objects.filter(day__gte=start.astimezone(UTC).date(), day__lt=swept.astimezone(UTC).date())
-        for node, day, seconds in rows.values_list("node_id", "day", "gpu_seconds").iterator():
-            sums[node][(midnight(day) - first) // step] += seconds
+        number = cache(lambda day: (midnight(day) - first) // step)
+        for node, day, seconds in rows.values_list("node_id", "day", "gpu_seconds"):
+            sums[node][number(day)] += seconds
     for hold in chain(hostdays.held(swept, min(end, now)), _planned(now, end)):
         _add(sums[hold.node], hold, first, step)
     return {

@@ -28,6 +28,7 @@ def test_a_moment_is_read_as_it_was_written(at: datetime) -> None:
 def test_a_moment_that_python_cannot_hold_is_refused() -> None:
     if connection.vendor != "postgresql":
         pytest.skip("only PostgreSQL has one")
-    with connection.cursor() as cursor, pytest.raises(DataError):
+    with connection.cursor() as cursor:
         cursor.execute("SELECT 'infinity'::timestamptz")
-        cursor.fetchone()
+        with pytest.raises(DataError):
+            cursor.fetchone()

@@ -25,12 +25,17 @@ def when(at: datetime | None, style: str = "ago") -> SafeString | str:
     """A moment as `<time>`; scripts keep it fresh. Styles: ago, since (elapsed), until (left), at (absolute)."""
     if at is None:
         return "–"
-    local = timezone.localtime(at)
-    absolute = date_format(local, "DATETIME_FORMAT")
+    absolute = _in_full(timezone.make_naive(at), get_language())
     return mark_safe(  # noqa: S308 - times in our own words; not format_html, which costs as much as all the rest
         f'<time datetime="{at.isoformat()}" data-when="{escape(style)}" title="{escape(absolute)}">'
         f"{escape(_moment(at, style) or absolute)}</time>"
     )
+
+
+@lru_cache(maxsize=8192)
+def _in_full(local: datetime, _language: str) -> str:
+    """Local time as text. Kept: the jobs of a list are the same whenever somebody looks."""
+    return date_format(local, "DATETIME_FORMAT")
 
 
 def _moment(at: datetime, style: str) -> str:
@@ -68,19 +73,24 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     whole = max(0, int(seconds))
-    parts = (
+    units = _units(get_language())
+    first = next((i for i, (_unit, size) in enumerate(units) if whole >= size), 3)
+    said: list[str] = []
+    for unit, size in units[first : first + 2]:
+        amount, whole = divmod(whole, size)
+        if amount or not said:
+            said.append(f"{amount} {unit}")
+    return " ".join(said)
+
+
+@lru_cache(maxsize=8)
+def _units(_language: str) -> tuple[tuple[str, int], ...]:
+    return (
         (pgettext("unit", "d"), 86400),
         (pgettext("unit", "h"), 3600),
         (pgettext("unit", "min"), 60),
         (pgettext("unit", "s"), 1),
     )
-    first = next((i for i, (_unit, size) in enumerate(parts) if whole >= size), 3)
-    said: list[str] = []
-    for unit, size in parts[first : first + 2]:
-        amount, whole = divmod(whole, size)
-        if amount or not said:
-            said.append(f"{amount} {unit}")
-    return " ".join(said)
 
 
 @register.filter
