@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import redis
 from django.conf import settings
@@ -33,6 +33,7 @@ from portal import VERSION, health, logs, nodereports
 from portal.doctor.examine import examine
 
 log = logging.getLogger(__name__)
+EVENTS_MISSED = timedelta(seconds=60)  # of before the agent's start, which the engine is asked for
 IMAGES_PERIOD = 600.0  # seconds
 FACTS_PERIOD = 60.0
 CLEARING_PERIOD = 1.0  # between two looks while something runs here that should not
@@ -57,6 +58,7 @@ class Agent:
         self.sample_now = threading.Event()
         self.reconcile_now = threading.Event()
         self.engine_gap: finishing.Gap | None = None  # when the engine last did not answer
+        self.signalled: dict[int, datetime] = {}  # when the engine last sent a run's container a signal
         self._acting: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
         self._finishers = ThreadPoolExecutor(FINISHERS, thread_name_prefix="finish")
@@ -142,7 +144,9 @@ class Agent:
         self._act(self._finishers, "end", run_id, self._finish)
 
     def _finish(self, run_id: int) -> None:
-        if finishing.finish(run_id, self.follower, engine_gap=lambda: self.engine_gap):
+        known = finishing.EngineLife(lambda: self.engine_gap, lambda: self.signalled.get(run_id))
+        if finishing.finish(run_id, self.follower, known):
+            self.signalled.pop(run_id, None)
             self.sample_now.set()
 
     def _stop_run(self, run_id: int) -> None:
@@ -178,12 +182,14 @@ class Agent:
 
         Who was killed for lack of memory during a gap, the container itself tells at its end.
         """
-        since = datetime.now(UTC)
+        since = datetime.now(UTC) - EVENTS_MISSED
         while not self.stopping.is_set():
             try:
-                for what, run_id in containers.events(since):
+                for what, run_id, at in containers.events(since):
                     since = datetime.now(UTC)
-                    if run_id is not None and what == "oom":
+                    if run_id is not None and what == "kill":
+                        self.signalled[run_id] = at
+                    elif run_id is not None and what == "oom":
                         self._act(self._signallers, "oom", run_id, watch_memory)
                     elif run_id is not None:
                         self.finish(run_id)

@@ -22,6 +22,7 @@ import docker.errors
 import requests
 from django.conf import settings
 from docker.tls import TLSConfig
+from docker.transport import UnixHTTPAdapter
 
 from jobs.containerspec import LABEL, LABEL_RUN
 
@@ -118,16 +119,31 @@ class _Client(docker.APIClient):
     trust_env = property(lambda _self: False, lambda _self, _value: None)
 
 
+class _SocketAdapter(UnixHTTPAdapter):
+    """All addresses share their connections: docker-py keeps one for each of the last 25, and ours name containers."""
+
+    def get_connection(self, url: str | bytes, proxies: Any = None) -> Any:
+        return super().get_connection("http+docker://localhost", proxies)
+
+
 def _client(timeout: int) -> docker.APIClient:
     """This thread's client: requests sessions are not made to be shared between threads."""
     clients: dict[tuple[str, int], docker.APIClient] = _local.__dict__.setdefault("clients", {})
     key = settings.DOCKER_HOST, timeout
     if key not in clients:
         try:
-            clients[key] = _Client(settings.DOCKER_HOST, version="auto", timeout=timeout, tls=_tls())
+            clients[key] = _new_client(timeout)
         except (docker.errors.DockerException, requests.RequestException) as error:
             raise EngineUnavailable(_first_line(error)) from error
     return clients[key]
+
+
+def _new_client(timeout: int) -> docker.APIClient:
+    client = _Client(settings.DOCKER_HOST, version="auto", timeout=timeout, tls=_tls())
+    if settings.DOCKER_HOST.startswith("unix://"):
+        client.get_adapter(client.base_url).close()
+        client.mount("http+docker://", _SocketAdapter(settings.DOCKER_HOST.removeprefix("unix://"), timeout))
+    return client
 
 
 def _tls() -> TLSConfig | bool:
@@ -320,20 +336,21 @@ def ours() -> list[Container]:
     return [_listed(row) for row in rows]
 
 
-def events(since: datetime) -> Iterator[tuple[str, int | None]]:
-    """What befalls our containers from `since` on, until the connection breaks: ("die" or "oom", run id).
+def events(since: datetime) -> Iterator[tuple[str, int | None, datetime]]:
+    """What befalls our containers from `since` on, until the connection breaks: ("die", "kill" or "oom", run id, when).
 
-    An oom is any process of the container that was killed for lack of memory. Yields ("", None) first, when the
-    engine has answered.
+    An oom is any process of the container that was killed for lack of memory; a kill, any signal that the engine sent
+    it, for whomever. Yields ("", None, now) first, when the engine has answered.
     """
     label = f"{LABEL}={settings.INSTALLATION}"
     with Door() as client:
-        filters = {"type": "container", "event": ["die", "oom"], "label": label}
+        filters = {"type": "container", "event": ["die", "kill", "oom"], "label": label}
         stream = client.events(since=since, decode=True, filters=filters)
-        yield "", None
+        yield "", None, datetime.now(UTC)
         for event in stream:
             run = event["Actor"]["Attributes"].get(LABEL_RUN, "")
-            yield event["Action"], int(run) if run.isdigit() else None
+            at = datetime.fromtimestamp(event["timeNano"] / 1e9, UTC)
+            yield event["Action"], int(run) if run.isdigit() else None, at
 
 
 def ensure_network(name: str, bridge: str) -> None:

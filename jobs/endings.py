@@ -26,6 +26,7 @@ class Facts:
     signalled_at: datetime | None  # when we sent SIGTERM
     kill_asked: bool = False  # somebody had the engine signal it
     engine_restarted: bool = False
+    told_to_stop: bool = False  # the engine was seen to signal it before it ended
     host_rebooted: bool = False
     gpu_lost: bool = False
     grant_mismatch: bool = False  # it got other GPUs than it was allotted, and was killed for that
@@ -39,6 +40,8 @@ def decide(facts: Facts) -> EndReason:
         return EndReason.GPU_START_FAILED
     if facts.exit_code is None:
         return EndReason.KILLED_EXTERNALLY
+    if facts.told_to_stop and facts.engine_restarted:
+        return EndReason.HOST_DAEMON_RESTART  # whatever it made of the signal: what it saved is no success
     if facts.exit_code == 0:
         return EndReason.COMPLETED
     if facts.host_rebooted:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from django.conf import settings
 from django.db import transaction
@@ -24,6 +24,13 @@ log = logging.getLogger(__name__)
 Gap = tuple[datetime, datetime | None]  # from when to when the engine was away; None: still
 
 
+class EngineLife(NamedTuple):
+    """What the agent has seen of the engine: when it last was away, and when it last sent the container a signal."""
+
+    gap: Callable[[], Gap | None] = lambda: None
+    signalled: Callable[[], datetime | None] = lambda: None
+
+
 class LogKeeper(Protocol):
     """What `finish` needs of the agent's follower."""
 
@@ -32,11 +39,10 @@ class LogKeeper(Protocol):
     def discard(self, run_id: int) -> None: ...
 
 
-def finish(run_id: int, logs: LogKeeper, *, engine_gap: Callable[[], Gap | None] = lambda: None) -> bool:
+def finish(run_id: int, logs: LogKeeper, engine: EngineLife = EngineLife()) -> bool:  # noqa: B008
     """RUNNING, STOPPING or STARTING → ENDED, when inspect says that the container has ended or is gone.
 
-    `engine_gap` tells when the engine last was away. False when there is no proof, or nothing to do.
-    May be repeated.
+    False when there is no proof, or nothing to do. May be repeated.
     """
     run = Run.objects.select_related("job", "node").filter(pk=run_id).first()
     if run is None or run.state in (RunState.ENDED, RunState.PLACED):
@@ -51,9 +57,10 @@ def finish(run_id: int, logs: LogKeeper, *, engine_gap: Callable[[], Gap | None]
         become_running(run, container)  # it ended before its start was written down: no state is skipped
     logs.finish(run.pk, container.id, timeout=settings.ENGINE_TIMEOUT)
     run = Run.objects.select_related("job", "node").get(pk=run_id)
-    if endings.was_signalled(container.exit_code) and not run.wish and not container.oom_killed:
+    told = _heard_signal(container, engine.signalled())
+    if (told or endings.was_signalled(container.exit_code)) and not run.wish and not container.oom_killed:
         time.sleep(settings.KILL_SETTLE)  # an engine that shuts down kills its containers first, then goes away
-    reason, words = endings.decide(_facts(run, container, engine_gap())), container.error
+    reason, words = endings.decide(_facts(run, container, engine.gap(), told=told)), container.error
     if reason is EndReason.EXIT_CODE and container.exit_code is not None:
         size = logstore.size(run)
         end = logstore.read(run, max(size - lastwords.BYTES, 0), size)
@@ -79,7 +86,12 @@ def _finish_vanished(run: Run, logs: LogKeeper) -> bool:
     return ended
 
 
-def _facts(run: Run, container: containers.Container | None, gap: Gap | None) -> endings.Facts:
+def _heard_signal(container: containers.Container, at: datetime | None) -> bool:
+    """Whether the engine sent it a signal before it ended, that a program may answer with any code."""
+    return at is not None and container.finished_at is not None and at <= container.finished_at
+
+
+def _facts(run: Run, container: containers.Container | None, gap: Gap | None, *, told: bool = False) -> endings.Facts:
     finished = container.finished_at if container else None
     signalled = container is not None and endings.was_signalled(container.exit_code)
     return endings.Facts(
@@ -90,16 +102,17 @@ def _facts(run: Run, container: containers.Container | None, gap: Gap | None) ->
         wish_by_owner=run.wish_by_id == run.job.owner_id,
         signalled_at=run.stopping_at,
         kill_asked=signalled and containers.kill_was_asked(run.container_id, run.started_at or run.placed_at),
-        engine_restarted=container is not None and _ended_with_engine(run, container, gap),
+        told_to_stop=told,
+        engine_restarted=container is not None and _ended_with_engine(run, container, gap, told=told),
         host_rebooted=endings.went_down_with(containers.boot_time(), started=run.started_at, finished=finished),
         gpu_lost=watch.has_lost_gpu(run),
         grant_mismatch=bool(run.granted.get("mismatch")),
     )
 
 
-def _ended_with_engine(run: Run, container: containers.Container, gap: Gap | None) -> bool:
+def _ended_with_engine(run: Run, container: containers.Container, gap: Gap | None, *, told: bool) -> bool:
     """Whether the engine's restart ended it: one that the agent saw, or one while nobody was there."""
-    if not endings.was_signalled(container.exit_code):
+    if not (told or endings.was_signalled(container.exit_code)):
         return False
     started, finished = run.started_at, container.finished_at
     if started and finished and gap and started < gap[0] and not _is_after(finished, gap):

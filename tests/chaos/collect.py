@@ -43,13 +43,22 @@ def _run(site: Site, people: People, job: dict[str, Any], row: dict[str, Any]) -
     return Run(
         number=row["number"], host=row["node__name"], state=row["state"], end_reason=row["end_reason"],
         exit_code=row["exit_code"], has_started=row["started_at"] is not None, placed_at=row["placed_at"].timestamp(),
-        ended_at=row["ended_at"].timestamp() if row["ended_at"] else None, log=_log(people, job, row["number"]),
+        ended_at=row["ended_at"].timestamp() if row["ended_at"] else None, log=_log(site, people, job, row["number"]),
         log_complete=row["log_complete"] or row["started_at"] is None, holes=len(row["log_holes"]),
         noted=_noted(site.disk(row["node__name"]), job, row["number"]),
     )  # fmt: skip
 
 
-def _log(people: People, job: dict[str, Any], run: int) -> bytes:
+def _log(site: Site, people: People, job: dict[str, Any], run: int) -> bytes:
+    """Also left in a file, for who looks into what the judge found."""
+    found = _download(people, job, run)
+    folder = site.root / "logs"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{job['pk']}.{run}").write_bytes(found)
+    return found
+
+
+def _download(people: People, job: dict[str, Any], run: int) -> bytes:
     found = b""
     while True:
         path = f"/api/jobs/{job['pk']}/log?run={run}&start={len(found)}"

@@ -4,7 +4,7 @@ import contextlib
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +19,7 @@ from tests.rigs.engine import Engine
 from tests.rigs.hosts import Host, Hosts, Portal
 from tests.rigs.line import Line, running_line
 from tests.rigs.postgres import Postgres, running_postgres
-from tests.rigs.processes import wait_until
+from tests.rigs.processes import free_port, wait_until
 from tests.rigs.redis import RedisServer, running_redis
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ class Site:
 
     def __init__(self, hosts: Hosts, postgres: Postgres, redis: RedisServer) -> None:
         self.hosts, self.portal, self.postgres, self.redis = hosts.hosts, hosts.portal, postgres, redis
+        self.root = hosts.root
         self.lines: dict[str, tuple[Line, Line]] = {}  # to PostgreSQL and Redis, of each host
         self.observers: dict[str, Observer] = {}
         self.tokens: dict[str, str] = {}
@@ -95,7 +96,8 @@ def running_site(root: Path, engines: dict[str, Engine]) -> Iterator[Site]:
         contextlib.ExitStack() as ends,
     ):
         lines = {name: _lines(ends, postgres, redis) for name in engines}
-        portal = Portal(root, postgres, redis, next(iter(lines.values())))
+        to_postgres, to_redis = next(iter(lines.values()))
+        portal = Portal(root, postgres, redis, (to_postgres, to_postgres, to_redis), standby_port=free_port())
         ends.callback(portal.close)
         portal.env |= PERIODS
         portal.prepare()
@@ -109,7 +111,8 @@ def running_site(root: Path, engines: dict[str, Engine]) -> Iterator[Site]:
         for name, engine in engines.items():
             host = hosts.add(name, engine, gpus=GPUS)
             ends.callback(host.stop)
-            _join(host, hosts.token(), f"https://127.0.0.1:{front.port}", certificates / "ca.pem", lines[name])
+            _join(host, hosts.token(), f"https://127.0.0.1:{front.port}", certificates / "ca.pem")
+            _redirect(host, {to_postgres: lines[name][0], to_redis: lines[name][1]})
             _own_disk(site.disk(name), ends)
             host.start()
             site.observers[name] = ends.enter_context(observing(name, engine.url, root / f"{name}.jsonl"))
@@ -126,15 +129,18 @@ def _lines(ends: contextlib.ExitStack, postgres: Postgres, redis: RedisServer) -
     return ends.enter_context(running_line(postgres.port)), ends.enter_context(running_line(redis.port))
 
 
-def _join(host: Host, token: str, portal: str, authority: Path, lines: Sequence[Line]) -> None:
-    """It joins, and dials by its own lines from then on."""
+def _join(host: Host, token: str, portal: str, authority: Path) -> None:
     host.env |= {name: value for name, value in PERIODS.items() if name != "NODE_SILENT_AFTER"}  # joining hands that on
     host.join(portal, token, authority, start=False)
-    settings = {}
-    for name, line in zip(("DATABASE_URL", "REDIS_URL"), lines, strict=True):
-        before, _, after = host.given[name].rpartition(":")
-        settings[name] = f"{before}:{line.port}/{after.partition('/')[2]}"
-    host.give(**settings)
+
+
+def _redirect(host: Host, lines: Mapping[Line, Line]) -> None:
+    """It dials by its own lines from now on, in place of those that every host is given."""
+    for name in ("DATABASE_URL", "REDIS_URL"):
+        address = host.given[name]
+        for line, own in lines.items():
+            address = address.replace(f"127.0.0.1:{line.port}", f"127.0.0.1:{own.port}")
+        host.give(**{name: address})
 
 
 def _own_disk(folder: Path, ends: contextlib.ExitStack) -> None:

@@ -130,12 +130,18 @@ def test_a_worker_frozen_while_others_clean_up_does_no_harm(lab: Lab) -> None:
 
 
 def test_a_killed_engine_without_live_restore_ends_its_jobs_for_that_reason(lab: Lab) -> None:
-    """moby/moby#23213. Who allows that his program is started again has it tried once more."""
+    """moby/moby#23213. Who allows that his program is started again has it tried once more.
+
+    dstackai/dstack#4285's kind: one that saves its work on the engine's signal, and exits 0, is not done.
+    """
     job = lab.start("exec sleep 600", gpus=1)
+    saving = lab.start("trap 'exit 0' TERM; echo ready; while :; do sleep 0.1; done", gpus=1)
     again = lab.start("[ -e begun ] && exit 5; touch begun; exec sleep 600", gpus=1, preemptible=True)
+    wait_until(lambda: b"ready" in lab.log(saving), "the trap", seconds=30)
     lab.engine.restart()
     job, again = lab.end(job, seconds=60), lab.end(again, seconds=60)
-    assert (job.state, job.end_reason) == ("FAILED", "HOST_DAEMON_RESTART")
+    for one in (job, lab.end(saving)):
+        assert (one.state, one.end_reason) == ("FAILED", "HOST_DAEMON_RESTART")
     assert (again.exit_code, again.requeues) == (5, 1)
     reasons = lab.call(lambda: list(again.runs.order_by("number").values_list("end_reason", flat=True)))
     assert reasons == ["HOST_DAEMON_RESTART", "EXIT_CODE"]
