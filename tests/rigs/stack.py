@@ -56,7 +56,7 @@ class Stack:
         """Run a management command to its end; return what it printed."""
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments], cwd=BASE_DIR, env=self.env, capture_output=True, text=True,
-            timeout=120,
+            timeout=280,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"manage.py {' '.join(arguments)} failed: {done.stdout}{done.stderr}")
@@ -105,7 +105,7 @@ class Stack:
     def wait_ready(self, role: str) -> None:
         """Wait until the role does its work: answers, has made a pass, or has been heard of and knows its GPUs."""
         ready = {"web": self._web_ready, "scheduler": self._scheduler_ready, "node": self._node_ready}[role]
-        wait_until(lambda: self._alive(role) and ready(), f"{role} ready; its log: {self.log_of(role)}", seconds=90)
+        wait_until(lambda: self._alive(role) and ready(), f"{role} ready; its log: {self.log_of(role)}", seconds=240)
 
     def _alive(self, role: str) -> bool:
         if not self.is_running(role):
