@@ -33,8 +33,9 @@ class OutOfStep(redis.RedisError):
 def _connection() -> redis.Redis:
     """Without retries: the caller has its own, and others to serve meanwhile."""
     return redis.Redis.from_url(
-        settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
-    )
+        settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0),
+        **live.keepalive(),
+    )  # fmt: skip
 
 
 def _key(run_id: int, generation: int) -> str:

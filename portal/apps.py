@@ -1,6 +1,7 @@
 from typing import Any
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.db.backends.signals import connection_created
 from django.utils.translation import gettext_lazy as _
 
@@ -14,6 +15,7 @@ class PortalConfig(AppConfig):
         from portal import checks  # noqa: F401 - registers them
 
         connection_created.connect(_read_moments)
+        connection_created.connect(_tell_patience)
 
 
 def _read_moments(*, connection: Any, **_signal: Any) -> None:
@@ -21,6 +23,15 @@ def _read_moments(*, connection: Any, **_signal: Any) -> None:
         from portal import moments
 
         moments.register(connection)
+
+
+def _tell_patience(*, connection: Any, **_signal: Any) -> None:
+    if connection.vendor == "postgresql":
+        from portal import databases
+
+        told = databases.told_to_server(connection.settings_dict, patience=settings.NETWORK_PATIENCE)
+        if told:
+            connection.connection.execute(told)
 
 
 class TaskQueuesConfig(AppConfig):

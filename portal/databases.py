@@ -33,6 +33,21 @@ def parse(url: str, *, patience: float) -> dict[str, Any]:
     return found
 
 
+def told_to_server(database: Mapping[str, Any], *, patience: float) -> str:
+    """SQL for a new connection to PostgreSQL, so that the server too gives up a line that has fallen silent.
+
+    It would keep the locks of a host that is gone for hours. Empty for a socket of the same machine.
+    """
+    if all(not host or host.startswith("/") for host, _port in servers(database)):
+        return ""
+    ours = _patient(patience)
+    names = {
+        "tcp_keepalives_idle": "keepalives_idle", "tcp_keepalives_interval": "keepalives_interval",
+        "tcp_keepalives_count": "keepalives_count", "tcp_user_timeout": "tcp_user_timeout",
+    }  # fmt: skip
+    return "; ".join(f"SET {name} = {ours[own]}" for name, own in names.items())
+
+
 def servers(database: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Host and port of each server of an entry of DATABASES; a folder is a socket's. Empty for SQLite."""
     hosts, ports = str(database.get("HOST") or ""), str(database.get("PORT") or "5432").split(",")

@@ -56,7 +56,9 @@ def topic_of(name: bytes) -> str:
 def connection() -> redis.Redis:
     """This process's Redis client: bytes in, bytes out, bounded waits."""
     once = Retry(NoBackoff(), 1)  # the library's own patience would hold up whoever has news to tell
-    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=2, retry=once)
+    return redis.Redis.from_url(
+        settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=2, retry=once, **keepalive()
+    )
 
 
 @cache
@@ -65,7 +67,7 @@ def _brief_connection() -> redis.Redis:
     anew = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
     patience = settings.REDIS_PATIENCE
     return redis.Redis.from_url(
-        settings.REDIS_URL, socket_timeout=patience, socket_connect_timeout=patience, retry=anew
+        settings.REDIS_URL, socket_timeout=patience, socket_connect_timeout=patience, retry=anew, **keepalive()
     )
 
 

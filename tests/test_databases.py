@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from portal import databases
 
@@ -49,6 +50,20 @@ def test_nonsense_is_refused(url: str) -> None:
 )
 def test_each_server_is_told(database: dict[str, Any], servers: list[tuple[str, int]]) -> None:
     assert databases.servers(database) == servers
+
+
+@pytest.mark.django_db
+def test_the_server_is_told_how_long_a_silent_line_is_good(settings: Any) -> None:
+    """It would keep the locks of a host that lost its power for two hours."""
+    told = databases.told_to_server(settings.DATABASES["default"], patience=20)
+    if connection.vendor == "postgresql":
+        assert "SET tcp_user_timeout = 20000" in told
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW tcp_user_timeout")
+            assert cursor.fetchone() == ("20000",)  # ms
+    else:
+        assert told == ""
+    assert databases.told_to_server({"HOST": "/run/postgresql"}, patience=20) == ""
 
 
 def test_a_socket_is_of_this_machine_alone() -> None:

@@ -29,6 +29,8 @@ from tests.rigs.stack import BASE_DIR, SHORT, Stack
 from tests.rigs.web import NOTHING_COLLECTED
 
 T = TypeVar("T")
+_ESTABLISHED = "01"  # as /proc/net/tcp has it
+PATIENCE = {"NETWORK_PATIENCE": "4"}  # of hosts
 _FROM_PORTAL = ("NODE_HEARTBEAT", "NODE_SILENT_AFTER", "LOG_SEGMENT_PERIOD")  # what joining hands on
 
 
@@ -41,7 +43,8 @@ class Host:
         self.env_file, self.log = self.root / "node.env", self.root / "node.log"
         periods = {key: value for key, value in SHORT.items() if key not in _FROM_PORTAL}
         self.env = {
-            **periods, "PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "portal.settings", "PYTHONUNBUFFERED": "1",
+            **periods, **PATIENCE, "PATH": os.environ["PATH"],
+            "DJANGO_SETTINGS_MODULE": "portal.settings", "PYTHONUNBUFFERED": "1",
             "DOCKYARD_ENV_FILE": str(self.env_file), "DATA_DIR": str(self.root / "data"), "DOCKER_HOST": engine.url,
             "GPU_DRIVER": "simulated", "SIMULATED_GPUS": str(gpus),
         }  # fmt: skip
@@ -152,6 +155,27 @@ class Portal(Stack):
             for line in self.lines:
                 line.heal()
 
+    @contextlib.contextmanager
+    def black_hole(self) -> Iterator[None]:
+        """Within the block each packet between hosts and PostgreSQL or Redis vanishes: nobody refuses anything."""
+        sides = [(side, str(line.port)) for line in self.lines for side in ("--dport", "--sport")]
+        try:
+            for side, port in sides:
+                _firewall("-I", side, port)
+            yield
+        finally:
+            for side, port in sides:
+                _firewall("-D", side, port)
+
+    def dialled(self) -> set[int]:
+        """Our side's ports of all connections through the lines that are thought to stand."""
+        found = set()
+        for row in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            _number, local, remote, state = row.split()[:4]
+            if state == _ESTABLISHED and int(remote.partition(":")[2], 16) in {line.port for line in self.lines}:
+                found.add(int(local.partition(":")[2], 16))
+        return found
+
     def restart_database(self) -> None:
         """At a blow: every connection is cut."""
         self.postgres.restart()
@@ -205,6 +229,11 @@ class Hosts:
 
     def call(self, function: Callable[[], T]) -> T:
         return self.portal.orm(function)
+
+
+def _firewall(action: str, side: str, port: str) -> None:
+    rule = ("OUTPUT", "-o", "lo", "-p", "tcp", side, port, "-j", "DROP")
+    subprocess.run(["iptables", "-w", action, *rule], check=True, capture_output=True)
 
 
 def _make_token(name: str) -> str:

@@ -194,6 +194,22 @@ def test_a_cut_network_costs_a_running_job_nothing_and_its_host_is_adopted_again
     assert lab.log(lab.end(waiting)) == b"later\n"
 
 
+def test_a_network_that_swallows_all_is_noticed_by_every_client_of_a_host(hosts: Hosts, lab: Lab) -> None:
+    """Packets that vanish: no end, no refusal. By TCP's own time-outs a client waits for a quarter of an hour."""
+    job = lab.start(COUNT.format(n=200), gpus=1, **on("beta"))
+    with hosts.portal.black_hole():
+        there = hosts.portal.dialled()
+        assert there
+        waiting = lab.submit("echo later", gpus=1, **on("beta"))
+        wait_until(lambda: not there & hosts.portal.dialled(), "every connection is given up", seconds=90)
+        assert lab.fresh(job).state == "RUNNING"
+        assert lab.held_slots() >= 1
+    ended = lab.end(job)
+    assert (ended.state, ended.exit_code, counted(lab.log(job))) == ("FAILED", 7, 200)
+    assert lab.call(job.runs.count) == 1
+    assert lab.log(lab.end(waiting)) == b"later\n"
+
+
 def silence(hosts: Hosts, name: str) -> None:
     """The host's processes are gone at a blow, a while ago; its engine and its containers are not."""
     hosts.hosts[name].kill()
