@@ -1,8 +1,9 @@
 """Many people in one process: each looks at one page after the other, and sends a job now and then.
 
 Told first: `port`, `people` (see `bench._many.people`), `kinds` of jobs, `stay`: the mean seconds on a page, `every`:
-the mean seconds between two jobs of one person. Then, a line each: `seconds`, and `jobs` that last by who may see
-them; answered once they are over by all that was seen meanwhile. The end of the lines ends it.
+the mean seconds between two jobs of one person. Then, a line each: `seconds`, `people` (how many of
+them) and `jobs` that last by who may see them; answered once they are over by all that was seen meanwhile. The end of
+the lines ends it.
 """
 
 import asyncio
@@ -65,7 +66,7 @@ async def main(asked: dict[str, Any]) -> None:
         notes = Notes()
         for tab in tabs:
             tab.notes, tab.person["jobs"] = notes, go["jobs"].get(tab.person["name"], [])
-        await asyncio.gather(*(_sit(tab, asked, go["seconds"]) for tab in tabs))
+        await asyncio.gather(*(_sit(tab, asked, go["seconds"]) for tab in tabs[: go["people"]]))
         tell({"times": notes.times, "troubles": notes.troubles, "sent": notes.sent, "counts": notes.counts,
               "cpu_seconds": cpu_seconds() - before})  # fmt: skip
     for tab in tabs:

@@ -32,7 +32,7 @@ Crowd = Any
 def go(crowd: Crowd, minutes: float, what: str) -> dict[str, Any]:
     """What the people saw within so many minutes."""
     say(f"{what}: {minutes:g} minutes with {PEOPLE} people")
-    tell(crowd, {"seconds": 60 * minutes, "jobs": {}})
+    tell(crowd, {"seconds": 60 * minutes, "people": PEOPLE, "jobs": {}})
     seen = hear(crowd)
     say(f"  {len(seen['sent'])} jobs, {sum(map(len, seen['times'].values()))} requests, "
         f"{seen['counts'].get('sockets', 0)} sockets, {len(seen['troubles'])} troubles")  # fmt: skip
