@@ -20,15 +20,16 @@ test-gpu: ## Run the NVML tests and measure the sampler on this machine's own dr
 lint: ## Check style, types, import directions, templates, migrations, translations and the deployment settings
 	@scripts/lint
 
-soak: ## Run the tests that wait at their full length, as root: ten minutes of flood in a browser
-	@scripts/bootstrap --tests
-	@SOAK=1 .venv/bin/python -m pytest -m soak tests/e2e
+soak: ## As root: a browser in ten minutes of flood, then MINUTES=30 of jobs that come and go and must leave nothing behind
+	@scripts/bootstrap --tests >&2
+	@SOAK=1 .venv/bin/python -m pytest -m soak tests/e2e >&2
+	@.venv/bin/python -m bench.soak
 
 chaos: ## Kill every part at random under load on three hosts, as root, and count what was lost: JOBS=300 MINUTES=10 SEED= REPORT=
 	@scripts/bootstrap --tests >&2
 	@JOBS="$(JOBS)" MINUTES="$(MINUTES)" SEED="$(SEED)" REPORT="$(REPORT)" .venv/bin/python -m tests.chaos
 
-bench: ## Measure against the reference in the same run: NAME=launch, throughput, logs, lag, fanout, pages, policy, eta or openb (OPENB=folder)
+bench: ## Measure against the reference in the same run: NAME=launch, throughput, logs, lag, fanout, load, pages, policy, eta, soak or openb (OPENB=folder)
 	@test -n "$(NAME)" || { echo "Say which: make bench NAME=launch, or one of: $$(ls bench/*.py | sed 's|bench/||; s|\.py||' | grep -v '^_' | xargs)" >&2; exit 2; }
 	@scripts/bootstrap --tests >&2
 	@.venv/bin/python -m bench.$(NAME)

@@ -16,8 +16,8 @@ from jobs.models import Job
 from jobs.states import ENDED
 from tests.rigs.processes import wait_until
 
-MINUTES, WARM_MINUTES = float(os.environ.get("MINUTES", "30")), float(os.environ.get("WARM_MINUTES", "5"))
-PEOPLE, EVERY = int(os.environ.get("PEOPLE", "12")), float(os.environ.get("EVERY", "25"))
+MINUTES, WARM_MINUTES = float(os.environ.get("MINUTES") or "30"), float(os.environ.get("WARM_MINUTES") or "5")
+PEOPLE, EVERY = int(os.environ.get("PEOPLE") or "12"), float(os.environ.get("EVERY") or "25")
 STAY, GPUS = 6.0, 20  # mean seconds on a page; as many jobs of a tenth of a CPU as a host of two CPUs can run
 DRAIN, QUIET = 900.0, 75.0  # seconds until all have ended, at most; until what is kept for a minute is let go
 LOOKS, APART = 5, 4.0  # the lowest of so many counts: a pass, a sample or a heartbeat may be at work in one of them
