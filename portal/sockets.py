@@ -83,7 +83,10 @@ class OriginChecked:
 
 def same_origin(scope: dict[str, Any]) -> bool:
     """Whether Origin is the host that was asked, one of ours, or a trusted origin. None at all is refused."""
-    origin = urlsplit(_header(scope, b"origin"))
+    try:
+        origin = urlsplit(_header(scope, b"origin"))
+    except ValueError:  # a bracket that is never closed
+        return False
     if origin.scheme not in ("http", "https") or not origin.hostname:
         return False
     if any(_trusted(origin.scheme, origin.netloc, pattern) for pattern in settings.CSRF_TRUSTED_ORIGINS):
@@ -241,7 +244,7 @@ class LiveSocket(AsyncWebsocketConsumer):
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         try:
             message = json.loads(text_data or "")
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter for what is nested without end
             return
         if isinstance(message, dict):
             await self.on_message(message)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -62,6 +63,7 @@ async def test_an_address_that_leads_nowhere_is_refused(path: str) -> None:
         ("http://testserver:81", "another port is another origin"),
         ("null", "a sandboxed page"),
         ("", "no browser of ours"),
+        ("http://[", "no address at all"),
     ],
 )
 async def test_a_page_of_another_origin_is_refused(origin: str, why: str) -> None:
@@ -145,14 +147,26 @@ async def test_an_idle_socket_is_pinged(settings: Any) -> None:
         assert abs(found["ping"] - time.time()) < 60
 
 
+def _nonsense(run: int) -> Iterator[str]:
+    """What no page of ours sends: no JSON, none of ours, and values of all kinds where numbers belong."""
+    yield from (" ", "[", "7", "null", "9" * 5000, "[" * 100_000, '{"follow":' * 100_000, '{"follow": 1}')
+    for odd in ("true", "null", "-1", "1.0", "1e400", "NaN", str(2**63), '"\\ud800"', "[]", "{}"):
+        yield f'{{"ack": {odd}, "pong": {odd}, "\\udfff": {odd}}}'
+        for name in ("run", "generation", "offset"):
+            place = {"run": str(run), "generation": "0", "offset": "0", name: odd}
+            yield '{"follow": {' + ", ".join(f'"{key}": {value}' for key, value in place.items()) + "}}"
+    yield f'{{"follow": {{"run": {run}, "generation": 65535, "offset": {2**61}}}}}'
+
+
 async def test_nonsense_from_a_client_is_passed_over() -> None:
     cast = await _cast()
+    run = await in_db(lambda: factories.make_run(cast["job"], factories.make_node("alpha"), gpus=()))()
     async with open_socket(f"/ws/jobs/{cast['job'].pk}/", cast["alice"]) as socket:
-        for text in (" ", "[", "7", '{"follow": 1}', '{"follow": {"run": -1, "generation": 0, "offset": 0}}',
-                     '{"ack": "x"}', '{"follow": {"run": true, "generation": [], "offset": 1e400}}'):  # fmt: skip
+        for text in _nonsense(run.pk):
             await socket.send_to(text_data=text)
-        await in_db(lambda: control.hold(cast["job"], cast["alice"]))()
-        found = await message(socket, lambda found: found.get("job", {}).get("state") == "HELD")
+            await socket.send_to(bytes_data=text.encode())
+        await in_db(lambda: control.cancel(cast["job"], cast["alice"]))()
+        found = await message(socket, lambda found: found.get("job", {}).get("wish") == "CANCEL")
         assert found["job"]["id"] == cast["job"].pk
 
 
