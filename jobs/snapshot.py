@@ -92,6 +92,10 @@ class Terms:
     member_shares: Mapping[tuple[int, int], Share]
 
 
+# What a waiting job is made of: its row, what it makes way for, whether its image is allowed, what it failed on.
+_Facts = tuple[tuple[Any, ...], int | None, bool, frozenset[str]]
+
+
 class _Kept:
     """What this process read last, by the monotonic clock."""
 
@@ -99,6 +103,7 @@ class _Kept:
     read_at = float("-inf")
     hardware: tuple[Node, ...] = ()
     seen_at = float("-inf")
+    waiting: tuple[Past | None, dict[int, tuple[_Facts, Waiting]]] = None, {}
 
 
 _kept = _Kept()
@@ -133,19 +138,32 @@ def rules(cluster: Cluster, teams: Iterable[Team]) -> Rules:
     )  # fmt: skip
 
 
+_READ = ("pk", *_MORE, *_COLUMNS)
+_IMAGE, _END = _READ.index("image"), _READ.index("end_reason")
+
+
 def waiting_jobs(past: Past, cluster: Cluster) -> list[Waiting]:
-    """All jobs that wait, read by the columns that matter: there may be thousands, many times a minute."""
-    rows = Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD]).order_by()
-    found = list(rows.values("pk", *_MORE, *_COLUMNS))
-    made_way = any(row["end_reason"] in FOR_OTHERS for row in found)
+    """All jobs that wait, read by the columns that matter: there may be thousands, many times a minute.
+
+    Those that are as they were the last time are made of the same: nothing else goes into them.
+    """
+    rows = list(Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD]).order_by().values_list(*_READ))
+    made_way = any(row[_END] in FOR_OTHERS for row in rows)
     yields, allowed = _yields() if made_way else {}, Allowed(cluster.image_patterns)
-    failed = elsewhere.blamed([row["pk"] for row in found if row["end_reason"] in CHARGED_TO], timezone.now())
-    return [
-        _waiting(
-            row, past, yields.get(row["pk"]), allowed=allowed(row["image"]), failed=failed.get(row["pk"], frozenset())
-        )
-        for row in found
-    ]
+    failed = elsewhere.blamed([row[0] for row in rows if row[_END] in CHARGED_TO], timezone.now())
+    by, known = _kept.waiting
+    found: dict[int, tuple[_Facts, Waiting]] = {}
+    for row in rows:
+        facts = (row, yields.get(row[0]), allowed(row[_IMAGE]), failed.get(row[0], frozenset()))
+        kept = known.get(row[0]) if by is past else None
+        found[row[0]] = kept if kept is not None and kept[0] == facts else (facts, _made_of(facts, past))
+    _kept.waiting = past, found
+    return [job for _facts, job in found.values()]
+
+
+def _made_of(facts: _Facts, past: Past) -> Waiting:
+    row, yields_to, allowed, failed = facts
+    return _waiting(dict(zip(_READ, row, strict=True)), past, yields_to, allowed=allowed, failed=failed)
 
 
 def submitted(most: int, past: Past) -> Iterator[Waiting]:

@@ -13,7 +13,8 @@ from django.utils import timezone
 from gpus.models import GPU, Node
 from jobs import control, dispatch, snapshot
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Quota, Run, Team
-from jobs.policy.view import Placement
+from jobs.policy.past import Past
+from jobs.policy.view import Placement, Waiting
 from jobs.request import JobRequest
 from jobs.states import EndReason, JobState, RunState, Wish
 from jobs.submit import Refused, submit
@@ -373,3 +374,25 @@ def test_a_quota_set_a_moment_ago_holds_although_a_brief_pass_has_not_read_it(
     assert job.state == JobState.QUEUED
     Quota.objects.all().delete()
     assert dispatch.run_pass(tell=False) == dispatch.Result(placed=1, waiting=0), "only the quota was in its way"
+
+
+@pytest.mark.django_db
+def test_a_waiting_job_is_made_anew_only_where_something_of_it_changed(alice: User) -> None:
+    past, cluster = Past(), Cluster.get()
+    still, raised, held, barred = (factories.make_job(alice, image=f"lab/{name}") for name in "abcd")
+
+    def read() -> dict[int, Waiting]:
+        return {job.id: job for job in snapshot.waiting_jobs(past, cluster)}
+
+    before = read()
+    Job.objects.filter(pk=raised.pk).update(priority=2)
+    control.hold(held, alice)
+    cluster.image_patterns = "lab/[abc]"
+    after = read()
+    assert after[still.pk] is before[still.pk]
+    assert after[raised.pk].priority == 2
+    assert (after[held.pk].held_by, after[barred.pk].held_by) == (("user",), ("image",))
+    past = Past()
+    anew = read()
+    assert anew == after
+    assert anew[still.pk] is not after[still.pk], "another past may tell another length"
