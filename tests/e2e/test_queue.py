@@ -73,3 +73,19 @@ def test_own_jobs_change_places_by_keyboard_and_by_drag(stack: Stack, tab: Page,
     tab.locator(f"tr[data-job='{second}'] .grip").drag_to(tab.locator(f"tr[data-job='{third}']"))
     expect_order(tab, second, third, first)
     expect(tab).to_have_url(f"{stack.url}/queue/")
+
+
+PRESS = """document.addEventListener("htmx:afterSwap", () => setTimeout(() => {
+  const button = document.getElementById("up-%d");
+  button.focus();
+  button.click();
+}), {once: true})"""
+
+
+def test_a_button_works_in_place_as_soon_as_it_is_there(stack: Stack, tab: Page, waiting: list[int]) -> None:
+    """Also in a list that was replaced this very moment: without its script the page would be loaded anew."""
+    first, second, third = waiting
+    tab.add_init_script(PRESS % third)
+    tab.goto(f"{stack.url}/queue/")
+    expect_order(tab, first, third, second)
+    expect(tab.locator(f"#up-{third}")).to_be_focused()
