@@ -10,9 +10,13 @@ from jobs.models import AllocationSlot, Run
 from jobs.policy import Node, Waiting
 from jobs.policy.alike import could_ever_fit
 from jobs.policy.ledger import Ledger
-from jobs.states import CHARGED_TO, Charge, EndReason
+from jobs.states import CHARGED_TO, Charge
 
 KEPT_OFF_FOR = timedelta(minutes=30)  # since the end: then what has failed once is tried again rather than waited for
+
+_CHARGED_TO: dict[str, Charge] = {
+    str(reason): charge for reason, charge in CHARGED_TO.items()
+}  # by the reason as it is written, which may be a newer version's
 
 
 def blamed(jobs: Collection[int], now: datetime) -> dict[int, frozenset[str]]:
@@ -36,7 +40,7 @@ def blamed(jobs: Collection[int], now: datetime) -> dict[int, frozenset[str]]:
 
 
 def _charged(reason: str) -> Charge | None:
-    return CHARGED_TO.get(EndReason(reason)) if reason else None
+    return _CHARGED_TO.get(reason)
 
 
 def narrowed(jobs: Sequence[Waiting], hosts: Iterable[Node]) -> tuple[Waiting, ...]:

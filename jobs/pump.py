@@ -7,6 +7,7 @@ the agent starts another.
 
 Messages are JSON, one a packet. Agent → pump: `add` {run, piece, limit, life} with [socket, pipe's read and write end];
 `remove` {run}; `forget` {run}; `life` {number} with the connection that proves that the engine is the same.
+An order, a word or a key that the other side does not know is passed over: the two may be of different versions.
 Pump → agent: at first `held` for each run, with its descriptors unless it is closed, `life`, then `ready`; later `data`
 {run, dropped}, `closed`, `stuck`. `held`, `closed` and `stuck` say all that `Held.state` does.
 """
@@ -275,6 +276,9 @@ class Pump:
             self._add(order, fds)
         elif verb == "life":
             self._keep_life(int(order["number"]), fds[0])
+        elif fds:  # an order of a newer version: what came with it is its agent's too
+            for fd in fds:
+                os.close(fd)
         elif verb == "remove" and int(order["run"]) in self._held:
             self._close(self._held[int(order["run"])])
         elif verb == "forget" and int(order["run"]) in self._held:

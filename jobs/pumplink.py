@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 STARTING = 20.0  # seconds in which a pump must answer
 _AGAIN = 0.05
+_TOLD = ("held", "closed", "stuck")  # words that say all of a stream's state
 
 
 class NoPump(OSError):
@@ -134,7 +135,7 @@ class PumpLink(threading.Thread):
         if message["is"] == "data":
             intake.spool.dropped = int(message["dropped"])
             self._on_data(intake.run_id)
-        elif message["piece"] == intake.piece.path.name:
+        elif message["is"] in _TOLD and message["piece"] == intake.piece.path.name:
             self._note(intake, message)
 
     def _note(self, intake: PumpIntake, state: pump.Message) -> None:

@@ -73,6 +73,11 @@ class Wish(StrEnum):
     PREEMPT = "PREEMPT"
 
 
+def known_wish(text: str) -> Wish | None:
+    """The wish of this name; None for none, and for one of a newer version, which a host of that version heeds."""
+    return Wish(text) if text in set(Wish) else None
+
+
 WISH_STRENGTH = {
     Wish.CANCEL: 5, Wish.SHUT_DOWN: 4, Wish.TIME_LIMIT: 3, Wish.DISK_LIMIT: 3, Wish.IDLE_RECLAIM: 2, Wish.REBIND: 1,
     Wish.PREEMPT: 1,

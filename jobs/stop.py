@@ -30,7 +30,7 @@ def stop(run_id: int) -> None:
     """RUNNING → STOPPING when there is a wish. Anything else is left to who acts on it; repeating does no harm."""
     found = Run.objects.select_related("job", "node", "wish_by").defer("wish_by__password")  # closed to hosts
     run = found.filter(pk=run_id).first()
-    if run is None or run.node.name != settings.NODE_NAME or not run.wish or run.state != RunState.RUNNING:
+    if run is None or run.node.name != settings.NODE_NAME or run.wished is None or run.state != RunState.RUNNING:
         return
     know(job=run.job_id)
     now, signal = timezone.now(), run.job.stop_signal

@@ -1,5 +1,6 @@
 """Whether this process can serve: what stands behind `/readyz`. Cheap enough to be asked every second by anybody."""
 
+import logging
 import threading
 import time
 from functools import cache
@@ -11,6 +12,8 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from portal import live
+
+log = logging.getLogger(__name__)
 
 Verdict = Literal["ok", "unreachable", "not applied", "unknown"]
 KEPT = 1.0  # seconds for which an answer holds, whoever asks: nobody makes the database busy with this
@@ -41,6 +44,22 @@ def applied_migrations() -> set[str]:
 def missing_migrations() -> list[str]:
     """Those of this code that it has not had. Raises DatabaseError."""
     return sorted(_of_this_code() - applied_migrations())
+
+
+def await_migrations() -> None:
+    """Return once the database has had the migrations of this code: a new version may be started before `prepare`.
+
+    Also when nobody can say: whoever works with a database that does not answer has a way of its own to wait.
+    """
+    told = False
+    try:
+        while missing := missing_migrations():
+            if not told:
+                log.warning("waiting for manage.py prepare of this version: %s is not applied", missing[0])
+            told = True
+            time.sleep(KEPT)
+    except DatabaseError as error:
+        log.warning("nobody can say whether all migrations are applied: %s", error)
 
 
 def known_migrations() -> frozenset[str]:

@@ -22,6 +22,7 @@ from jobs.states import (
     Wish,
     check_job_move,
     check_run_move,
+    known_wish,
 )
 
 
@@ -312,7 +313,7 @@ class Run(models.Model):
 
     @property
     def wished(self) -> Wish | None:
-        return Wish(self.wish) if self.wish else None
+        return known_wish(self.wish)
 
 
 class Allocation(models.Model):

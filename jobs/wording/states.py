@@ -85,7 +85,7 @@ def _gpus_held(job: Job, run: Run | None) -> str:
 
 def _stopping(p: Params) -> str:
     run = p["run"]
-    wish = Wish(run.wish) if run and run.wish else None
+    wish = run.wished if run else None
     who = run.wish_by.username if run and run.wish_by_id else ""
     winner = run.makes_way_for_id if run else None
     if wish is Wish.CANCEL and who:

@@ -20,6 +20,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
+from portal import readiness
+
 log = logging.getLogger(__name__)
 PR_SET_PDEATHSIG = 1
 RESTART_PAUSE = 1.0
@@ -39,6 +41,7 @@ class Command(BaseCommand):
             self._join(options)
             return
         self.check(tags=["database"], databases=["default"])  # SQLite, say, with nodes of two hosts
+        readiness.await_migrations()
         Supervisor(_roles()).run()
 
     def _join(self, options: dict[str, Any]) -> None:

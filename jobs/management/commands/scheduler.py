@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from jobs import dispatch, gputime, hostdays, hostevents, joining, queues, whatif
 from jobs.retention import Retention
-from portal import health
+from portal import health, readiness
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +22,7 @@ class Command(BaseCommand):
     help = "Run the scheduler: a worker on the queue `scheduler`, and a pass every SCHEDULER_PERIOD."
 
     def handle(self, *args: Any, **options: Any) -> None:
+        readiness.await_migrations()
         threading.Thread(target=_passes, name="passes", daemon=True).start()
         queues.work("scheduler")
 
