@@ -94,11 +94,15 @@ def stream(run: Run, start: int = 0, end: int | None = None) -> Iterator[bytes]:
 
 
 def _promised(run: Run, start: int, end: int) -> bytes:
-    """As `read`, of bytes that were counted already: where none is there, they are looked for again before long."""
+    """As `read`, of bytes that were counted already: where none is there, they are looked for again before long.
+
+    Also in a newer generation, if the log was mended meanwhile, which changes `run`.
+    """
     for pause in _PAUSES:
         if data := read(run, start, end):
             return data
         time.sleep(pause)
+        run.refresh_from_db(fields=("log_generation", "log_complete", "log_bytes"))
     return read(run, start, end)
 
 

@@ -13,8 +13,9 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs import logindex, logmarks, logstore, pack, packing, retention
+from jobs import logindex, logmarks, logstore, pack, packing, retention, tail
 from jobs.models import LogSegment, Run
+from jobs.segments import SegmentWriter
 from jobs.states import EndReason, JobState, RunState
 from portal.models import User
 from tests import factories
@@ -48,6 +49,19 @@ def test_any_range_of_what_is_packed_is_what_it_was(data: bytes, start: int, len
         offset, size, skip = packing.place(sizes, start, stop)
         assert packing.unpack(packed[offset : offset + size], skip, stop - start) == data[start:stop]
         assert gzip.decompress(packed) == data
+
+
+def test_a_download_goes_on_in_a_log_that_is_mended_under_it(alice: User, redis_server: Any) -> None:
+    """Its length was promised when the bytes were in the tail of an older generation, which is gone by then."""
+    run = factories.make_run(factories.make_job(alice, gpus=0), factories.make_node(gpus=1))
+    tail.push(run.pk, 0, 30, TEXT[:30], entries=1)
+    whole = logstore.stream(run, 0, logstore.size(run))
+    packed = logstore.stream_packed(Run.objects.get(pk=run.pk), 0, logstore.size(run))
+    writer = SegmentWriter(run.pk, 1)
+    writer.write(TEXT[:90])
+    writer.complete(dropped=0, base=0)
+    tail.drop(run.pk, 0)
+    assert b"".join(whole) == gzip.decompress(b"".join(packed)) == TEXT[:30]
 
 
 def test_an_ended_log_is_packed_and_read_as_before(alice: User) -> None:
