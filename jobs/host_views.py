@@ -20,6 +20,7 @@ from jobs import declaredead, hostpage, joining, wording
 from jobs.queues import wake_scheduler
 from jobs.views import for_staff, signed_in
 from portal.checks import LOOPBACK
+from portal.middleware import address_of
 
 
 @csrf_exempt  # a host has no session: its token is all that counts
@@ -29,7 +30,7 @@ from portal.checks import LOOPBACK
 @sensitive_variables("asked", "given")
 def join(request: HttpRequest) -> JsonResponse:
     """`{token, name}` → `{settings}`, once. For `manage.py node --join`, over HTTPS or from this machine itself."""
-    address = request.META.get("REMOTE_ADDR") or None
+    address = address_of(request)
     if not request.is_secure() and address not in LOOPBACK:
         return _refused("INSECURE", {}, 403)
     asked = _asked(request)

@@ -278,7 +278,7 @@ MIDDLEWARE = [
     "portal.middleware.RqPages",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "auditlog.middleware.AuditlogMiddleware",
+    "portal.middleware.Audit",
 ]
 
 ROOT_URLCONF = "portal.urls"

@@ -362,3 +362,12 @@ def test_who_may_change_accounts_makes_nobody_mightier(client: Client, alice: Us
         found = User.objects.get(pk=user.pk)
         assert found.username == user.username
         assert found.check_password(factories.PASSWORD)
+
+
+def test_a_change_is_noted_with_the_address_that_the_server_knows(admin: Client) -> None:
+    """Whoever may write X-Forwarded-For could otherwise seem to come from anywhere, or let PostgreSQL refuse the row."""
+    odd = {"X-Forwarded-For": "garbage", "X-Forwarded-Port": "9" * 30}
+    assert admin.post(url("jobs_team", "add"), {"name": "audio", "shares": 1}, headers=odd).status_code == 200
+    assert admin.get("/", headers=odd).status_code == 200  # it makes the one row of the cluster's settings
+    entry = LogEntry.objects.get_for_object(Cluster.objects.get()).get()
+    assert (entry.remote_addr, entry.remote_port) == ("127.0.0.1", None)
