@@ -40,6 +40,11 @@ class Entry:
     first: bool = True
     last: bool = True
 
+    @property
+    def movable(self) -> bool:
+        """Whether its owner has another that it may be exchanged with."""
+        return bool(self.line) and not (self.first and self.last)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Board:

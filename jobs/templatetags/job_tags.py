@@ -12,12 +12,10 @@ from jobs.models import Job
 from jobs.receipt import Used
 from jobs.wording.receipts import busy
 from jobs.wording.states import latest_run
-from jobs.wording.ways import is_way
 
 register = template.Library()
 register.filter("state_look", state_look)
 register.filter("cannot_start", cannot_start)
-register.filter("is_help", is_way)
 
 
 @register.simple_tag

@@ -15,8 +15,11 @@ from django.utils.translation import gettext as _
 from jobs import history, wording
 from jobs.gpustrip import Cell
 from jobs.models import Job
+from jobs.quotas import WHOLE
 from jobs.states import ENDED, LIVE
+from jobs.wording import shares
 from jobs.wording.states import latest_run
+from jobs.wording.ways import is_way
 
 register = template.Library()
 register.filter("cpus_words", wording.cpus)
@@ -24,6 +27,9 @@ register.filter("gpus_words", wording.gpus)
 register.filter("priority_label", wording.priority_label)
 register.filter("run_of", latest_run)
 register.filter("gpu_hours_words", wording.gpu_hours)
+register.filter("of_the_use", shares.of_the_use)
+register.filter("had_and_due", shares.had_and_due)
+register.filter("shares_words", shares.count)
 
 
 def _reader(context: Context) -> str | None:
@@ -41,6 +47,17 @@ def headline(context: Context, job: Job) -> str:
 def wait_reason(context: Context, reason: dict[str, Any]) -> str:
     """A reason to wait, for who reads the page."""
     return wording.wait_reason(reason, reader=_reader(context))
+
+
+@register.simple_tag(takes_context=True)
+def why_it_waits(context: Context, job: Job, mine: bool) -> SafeString | str:
+    """All reasons of a waiting job as a list; what would help only for its owner. In Python, for a page has many."""
+    if not job.wait_reasons:
+        return headline(context, job)
+    reader = _reader(context)
+    told = (wording.wait_reason(reason, reader=reader) for reason in job.wait_reasons if mine or not is_way(reason))
+    items = "".join(f"<li>{escape(text)}</li>" for text in told)
+    return mark_safe(f'<ul class="reasons">{items}</ul>')  # noqa: S308 - each text is escaped
 
 
 @register.simple_tag(takes_context=True)
@@ -108,8 +125,10 @@ def expected(job: Job) -> str:
 
 @register.filter
 def gpus_asked(job: Job) -> str:
-    """A share of a GPU in words."""
-    return wording.gpu_share(job.gpu_milli)
+    """How many GPUs a job asks for: a share of one in words, a range where it is elastic."""
+    if job.gpu_milli < WHOLE:
+        return wording.gpu_share(job.gpu_milli)
+    return f"{job.least_gpus}–{job.gpus}" if job.least_gpus else str(job.gpus)
 
 
 @register.filter

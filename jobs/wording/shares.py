@@ -47,6 +47,24 @@ def member_sentence(own: Standing, all_members: Iterable[Standing]) -> str:
     return text % {"before": before, "behind": behind}
 
 
+def of_the_use(found: Standing) -> str:
+    """Its part of all use beside what it is due, in full."""
+    return _("%(part)s of the use, %(due)s due") % _parts(found)
+
+
+def had_and_due(found: Standing) -> str:
+    """The same for a line of figures."""
+    return _("%(part)s had, %(due)s due") % _parts(found)
+
+
+def _parts(found: Standing) -> dict[str, str]:
+    return {"part": f"{100 * found.part:.0f} %", "due": f"{100 * found.due:.0f} %"}
+
+
+def count(found: Standing) -> str:
+    return ngettext("%(n)s share", "%(n)s shares", found.shares) % {"n": found.shares}
+
+
 def beyond_soft_mark(hours: int, days: int) -> str:
     """That more GPU-hours were used than a soft mark."""
     text = _("More than %(hours)d GPU-hours in %(days)d days: jobs start after all that are within their mark.")
