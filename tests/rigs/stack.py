@@ -33,8 +33,11 @@ class Stack:
     """
 
     def __init__(
-        self, docker_host: str, env: Mapping[str, str] | None = None, periods: Mapping[str, str] = SHORT
-    ) -> None:
+        self, docker_host: str, env: Mapping[str, str] | None = None, periods: Mapping[str, str] = SHORT, *,
+        tree: Path = BASE_DIR,
+    ) -> None:  # fmt: skip
+        """`tree`: the folder of the product's code, whose processes these are."""
+        self.tree = tree
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.env = {**os.environ, "DJANGO_SETTINGS_MODULE": "portal.settings", "PYTHONUNBUFFERED": "1",
@@ -55,7 +58,7 @@ class Stack:
     def manage(self, *arguments: str) -> str:
         """Run a management command to its end; return what it printed."""
         done = subprocess.run(
-            [sys.executable, "manage.py", *arguments], cwd=BASE_DIR, env=self.env, capture_output=True, text=True,
+            [sys.executable, "manage.py", *arguments], cwd=self.tree, env=self.env, capture_output=True, text=True,
             timeout=280,
         )  # fmt: skip
         if done.returncode:
@@ -85,7 +88,7 @@ class Stack:
         self._collect(role)
         with (self.logs / f"{role}.log").open("ab") as log:
             self._processes[role] = subprocess.Popen(
-                self._command(role), cwd=BASE_DIR, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                self._command(role), cwd=self.tree, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                 start_new_session=True, env={**self.env, **env},
             )  # fmt: skip
         self._guards[role] = Guard(self._processes[role], signal.SIGTERM)
