@@ -1,11 +1,13 @@
 """Images to choose from at the form: one's own, one's teams', those on the hosts, and never those of strangers."""
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries
 
 from jobs import hints
-from jobs.models import Cluster
+from jobs.models import Cluster, Membership
 from portal.models import User
 from tests import factories
 from tests.rigs.redis import RedisServer
@@ -55,3 +57,18 @@ def test_the_form_has_them_at_its_image_field(client: Client, alice: User) -> No
     page = client.get("/jobs/new/").text
     assert 'list="image-hints"' in page
     assert '<option value="mine/train:1">' in page
+
+
+def test_the_newest_of_all_teams_come_first_and_without_a_team_nothing_is_looked_through(
+    alice: User, root_admin: User, redis_server: RedisServer
+) -> None:
+    """Which of a million jobs are of some of the teams is in no index; of one team it is."""
+    teams = [factories.make_team(name) for name in ("vision", "speech")]
+    for number in range(4):
+        factories.make_job(alice, teams[number % 2], image=f"team/{number}")
+        Membership.objects.get_or_create(user=root_admin, team=teams[number % 2])
+    assert hints.images(root_admin) == ["team/3", "team/2", "team/1", "team/0"]
+    Membership.objects.filter(user=root_admin).delete()
+    with CaptureQueriesContext(connection) as asked:
+        assert hints.images(root_admin) == []
+    assert [query["sql"] for query in asked if "jobs_job" in query["sql"] and "owner_id" not in query["sql"]] == []
