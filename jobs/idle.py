@@ -1,4 +1,5 @@
-"""Runs whose GPUs do nothing: told to who may see them, and stopped only where IDLE_STOP_AFTER says so.
+"""Runs whose GPUs do nothing: told to who may see them and by e-mail to the owner, and stopped only where
+IDLE_STOP_AFTER says so.
 
 Only what was read counts: of a GPU that tells no load (a MIG instance, a driver that cannot) nobody knows that it is
 idle. The load of a shared GPU is that of all who share it: when it does nothing, none of them does.
@@ -16,6 +17,7 @@ from gpus.minutes import BUSY_PERCENT
 from gpus.models import GPUMinute
 from jobs.control import wish
 from jobs.models import AllocationSlot, Run
+from jobs.queues import send_idle_mail
 from jobs.states import RunState, Wish
 from jobs.watch import take_back, warn
 
@@ -95,6 +97,7 @@ def _tell(run: Run, since: datetime, now: datetime) -> None:
         known = None
     stops_at = now + timedelta(seconds=after) if after else None
     if known is None:
-        warn(run, Run.IDLE, since=since.isoformat(), stops_at=stops_at.isoformat() if stops_at else None)
+        if warn(run, Run.IDLE, since=since.isoformat(), stops_at=stops_at.isoformat() if stops_at else None):
+            send_idle_mail(run.pk)
     elif known["stops_at"] and datetime.fromisoformat(known["stops_at"]) <= now:
         wish(run, Wish.IDLE_RECLAIM)

@@ -29,7 +29,8 @@ SCHEDULE = "jobs.tasks.schedule"
 LAUNCH = "jobs.tasks.launch"
 STOP = "jobs.tasks.stop"
 MAIL = "jobs.tasks.mail_end"
-LISTED = frozenset({SCHEDULE, LAUNCH, STOP, MAIL})
+IDLE_MAIL = "jobs.tasks.mail_idle"
+LISTED = frozenset({SCHEDULE, LAUNCH, STOP, MAIL, IDLE_MAIL})
 DAY = 86400
 
 
@@ -131,6 +132,11 @@ def send_stop(node: str, run_id: int) -> None:
 def send_mail(job_id: int) -> None:
     """Ask the scheduler to tell a job's owner by e-mail that it has ended: nodes know no mail server."""
     _send("scheduler", MAIL, [job_id], f"mail-{job_id}")
+
+
+def send_idle_mail(run_id: int) -> None:
+    """Ask the scheduler to tell a run's owner by e-mail that its GPUs are idle."""
+    _send("scheduler", IDLE_MAIL, [run_id], f"mail-idle-{run_id}")
 
 
 def pass_is_urgent() -> bool:

@@ -30,6 +30,11 @@ def mail_end(job_id: int) -> None:
     mail.job_ended(job_id)
 
 
+def mail_idle(run_id: int) -> None:
+    """Tell the owner of a run whose GPUs do nothing."""
+    mail.run_idle(run_id)
+
+
 def stop(run_id: int) -> None:
     """RUNNING → STOPPING when somebody wishes the run to end."""
     with about(run=run_id):

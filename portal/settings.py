@@ -180,6 +180,7 @@ try:
     FOREIGN_GRACE = _seconds("FOREIGN_GRACE", 10)  # an ended run's processes are not outsiders yet
     IDLE_AFTER = _seconds("IDLE_AFTER", 900)  # a run whose GPUs do nothing for so long is said to be idle
     IDLE_STOP_AFTER = _count("IDLE_STOP_AFTER", 0)  # seconds after that was said it is stopped; 0: never
+    IDLE_MAIL: bool = env.bool("IDLE_MAIL", True)  # whether its owner is told so by e-mail, once a job
     NETWORK_PATIENCE = _seconds("NETWORK_PATIENCE", 20)  # a line to Redis or PostgreSQL that is silent so long is dead
     REDIS_PATIENCE = _seconds("REDIS_PATIENCE", 1)  # how long a page waits for Redis
     REDIS_REST = _seconds("REDIS_REST", 4)  # after Redis failed a page, how long this process's others do without

@@ -5,14 +5,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.conf import LazySettings
+from django.core import mail
 from django.test import Client
 
 from gpus.models import GPU, GPUMinute
 from jobs.idle import idleness, watch_idle
+from jobs.mail import idle_message, run_idle
 from jobs.models import Run
+from jobs.queues import IDLE_MAIL, queue
 from jobs.states import RunState, Wish
 from portal.models import User
 from tests import factories
+from tests.rigs.processes import wait_until
 
 NOW = datetime(2026, 11, 30, 12, 20, 30, tzinfo=UTC)
 BEGAN = datetime(2026, 11, 30, 12, 0, 30, tzinfo=UTC)
@@ -100,3 +104,26 @@ def test_an_idle_run_is_stopped_only_where_that_is_switched_on_and_after_notice(
     assert Run.objects.get(pk=idler.pk).wish == ""
     watch_idle(idler.node.name, NOW + timedelta(seconds=61))
     assert Run.objects.get(pk=idler.pk).wish == Wish.IDLE_RECLAIM
+
+
+def test_the_owner_of_an_idle_job_is_told_by_e_mail_once(idler: Run, settings: LazySettings) -> None:
+    """roscisz/TensorHive#336: idle again later, it is not told again; who switched it off, hears nothing."""
+    settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+    keep(idler, [0] * 4)
+    watch_idle(idler.node.name, NOW)
+    assert [queued.func_name for queued in queue("scheduler").jobs] == [IDLE_MAIL]
+    settings.IDLE_MAIL = False
+    run_idle(idler.pk)
+    assert not idler.events.filter(kind="TOLD_IDLE").exists()
+    settings.IDLE_MAIL = True
+    run_idle(idler.pk)
+    run_idle(idler.pk)
+    assert idler.events.filter(kind="TOLD_IDLE").count() == 1
+    letter = idle_message(Run.objects.get(pk=idler.pk))
+    assert (letter.to, "GPUs idle" in letter.subject) == (["alice@example.org"], True)
+    assert "Its GPUs have been idle since" in str(letter.body)
+    wait_until(lambda: len(mail.outbox) == 1, "the e-mail")
+    keep(idler, [0, 0, 0, 50])
+    watch_idle(idler.node.name, NOW)
+    run_idle(idler.pk)
+    assert len(mail.outbox) == 1, "by then it works again"

@@ -127,6 +127,7 @@ EVENTS: Table = {
     "UNPINNED": lambda p: _("No longer pinned"),
     "REPRIORITISED": _reprioritised,
     "REORDERED": lambda p: _("Moved before #%(passed)s") % p if p["up"] else _("Moved behind #%(passed)s") % p,
+    "TOLD_IDLE": lambda p: _("Its owner was told by e-mail that its GPUs are idle"),
     "WORKS_AGAIN": lambda p: _("Its GPUs work again"),
     "SIGNALLED": lambda p: _("Sent %(signal)s to its processes") % p,
 }
