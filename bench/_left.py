@@ -33,9 +33,15 @@ def memory(running: Installation) -> dict[str, float]:
 def _of_processes(running: Installation) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, used in used_by(running.roles).items():
-        found |= {f"memory: {name} (MiB)": used.mib, f"files: {name}": used.files}
-        if name != "postgres":  # a process for each connection, which are counted by themselves
-            found |= {f"threads: {name}": used.threads, f"processes: {name}": used.processes}
+        if (
+            name == "postgres"
+        ):  # a process for each connection, which are counted by themselves, with tables as its files
+            found["PostgreSQL memory: all connections (MiB)"] = used.mib
+            continue
+        found |= {
+            f"memory: {name} (MiB)": used.mib, f"files: {name}": used.files, f"threads: {name}": used.threads,
+            f"processes: {name}": used.processes,
+        }  # fmt: skip
     return found
 
 

@@ -23,6 +23,7 @@ DRAIN, QUIET = 900.0, 75.0  # seconds until all have ended, at most; until what 
 LOOKS, APART = 5, 4.0  # the lowest of so many counts: a pass, a sample or a heartbeat may be at work in one of them
 SLACKS = {
     "memory": Slack(more=6, share=0.06), "Redis memory": Slack(more=1, share=0.1), "files": Slack(more=3),
+    "PostgreSQL memory": Slack(share=0.15),  # what a connection remembers of queries, until it is a minute old
     "threads": Slack(more=2), "Redis connections": Slack(more=3), "connections": Slack(more=3),
     "Redis keys that expire by themselves": Slack(more=float("inf")),
 }  # fmt: skip
