@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 
 from gpus.admin import NodeAdmin
 from gpus.models import Node
-from jobs import control, mounts, reorder, wording
+from jobs import control, mounts, reorder, search, wording
 from jobs.adminforms import ClusterForm, NodeForm, QuotaForm, QuotaSizesForm, RegistryLoginForm
 from jobs.models import Cluster, Job, JobEvent, Membership, Mount, Priority, Quota, RegistryLogin, Run, Team
 from jobs.queues import wake_scheduler
@@ -296,10 +296,18 @@ class JobAdmin(InWords, ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
     actions = ("pin", "unpin", "hold", "release", "make_urgent", "make_high", "make_normal", "make_low")
     list_select_related = ("owner", "team")
     search_fields = ("=id", "name", "image", "owner__username")
+    list_per_page = 50
     show_full_result_count = False
     exclude = ("secrets_encrypted", "state", "end_reason", "wait_reasons")
     readonly_fields = ("page", "state_words", "end_words", "why", "secret_names")
     inlines = (RunInline, EventInline)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Job], search_term: str
+    ) -> tuple[QuerySet[Job], bool]:
+        """As the job list does, by the index: Django's own way reads all jobs."""
+        term = search_term.replace("\0", "").strip()
+        return (search.wanted(term).among(queryset) if term else queryset), False
 
     @admin.action(description=_("Pin: before all others"), permissions=["view"])
     def pin(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:

@@ -99,3 +99,15 @@ def test_what_lies_beyond_the_first_rows_is_found_with_as_many_queries_for_many_
     with CaptureQueriesContext(connection) as asked:
         assert found(client, "lab/") == [job.name for job in jobs]
     assert len([query for query in asked.captured_queries if "ORDER BY COALESCE(" in query["sql"]]) == 1
+
+
+@pytest.mark.parametrize(("q", "names"), [("resnet", {"train-ResNet-50", "resnet of a stranger"}), ("bob", {"bert"})])
+def test_admins_find_jobs_by_the_same_index(
+    client: Client, jobs: list[Job], root_admin: User, q: str, names: set[str]
+) -> None:
+    client.force_login(root_admin)
+    with CaptureQueriesContext(connection) as asked:
+        page = client.get("/admin/jobs/job/", {"q": q})
+    assert {job.name for job in page.context["cl"].result_list} == names
+    counts = [query["sql"] for query in asked if "COUNT(" in query["sql"]]
+    assert [sql for sql in counts if "portal_user" in sql] == [], "an owner's name is in no index of jobs"
