@@ -99,6 +99,8 @@ def hosts_alive(stack: Stack) -> Iterator[None]:
             yield
         finally:
             hosts.communicate()
+    if hosts.returncode:
+        raise RuntimeError(f"the hosts ended with {hosts.returncode}: pages were measured without them")
 
 
 def measure(url: str, user: User, requests: int) -> dict[str, dict[str, Any]]:
