@@ -55,10 +55,10 @@ def recent(uuid: str, seconds: int) -> list[Sample]:
     return recent_of([uuid], seconds)[uuid]
 
 
-def recent_of(uuids: Iterable[str], seconds: int) -> dict[str, list[Sample]]:
-    """`recent` of several GPUs in one exchange."""
+def recent_of(uuids: Iterable[str], seconds: int, *, every: float = 0) -> dict[str, list[Sample]]:
+    """`recent` of several GPUs in one exchange; of every `every` seconds only one sample, where there are more."""
     uuids = list(uuids)
-    return dict(zip(uuids, _lists([gpu_key(uuid) for uuid in uuids], seconds), strict=True))
+    return dict(zip(uuids, _lists([gpu_key(uuid) for uuid in uuids], seconds, every), strict=True))
 
 
 def recent_of_run(run: int, seconds: int) -> list[Sample]:
@@ -66,7 +66,7 @@ def recent_of_run(run: int, seconds: int) -> list[Sample]:
     return _lists([run_key(run)], seconds)[0]
 
 
-def _lists(keys: list[str], seconds: int) -> list[list[Sample]]:
+def _lists(keys: list[str], seconds: int, every: float = 0) -> list[list[Sample]]:
     most = min(int(seconds / settings.SAMPLE_PERIOD) + 1, KEPT_SAMPLES)
     try:
         with live.briefly() as connection:
@@ -76,8 +76,8 @@ def _lists(keys: list[str], seconds: int) -> list[list[Sample]]:
             lists = pipe.execute()
     except redis.RedisError:
         lists = [[] for _ in keys]
-    since = time.time() - seconds
-    return [_samples(texts, since) for texts in lists]
+    since, step = time.time() - seconds, max(int(every / settings.SAMPLE_PERIOD), 1)
+    return [_samples(texts[::step], since) for texts in lists]
 
 
 def _samples(texts: list[bytes], since: float) -> list[Sample]:

@@ -13,6 +13,7 @@ from gpus.models import GPU, Node
 from gpus.now import nodes_now
 
 SPARKLINE_SECONDS = 300
+SPARKLINE_STEP = 3  # seconds: such a line is 150 pixels wide, and there may be hundreds
 
 
 @require_GET
@@ -34,7 +35,8 @@ def now(request: HttpRequest) -> JsonResponse:
 @login_required
 def recent(request: HttpRequest) -> JsonResponse:
     """The last minutes of every GPU: `{uuid: [[at, utilisation], …]}`."""
-    samples = history.recent_of(GPU.objects.values_list("uuid", flat=True), SPARKLINE_SECONDS)
+    uuids = GPU.objects.values_list("uuid", flat=True)
+    samples = history.recent_of(uuids, SPARKLINE_SECONDS, every=SPARKLINE_STEP)
     lines = {uuid: [[s["at"], s.get("utilisation")] for s in found] for uuid, found in samples.items()}
     return JsonResponse({"gpus": lines, "server_time": time.time()})
 

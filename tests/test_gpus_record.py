@@ -288,6 +288,8 @@ def test_the_last_readings_and_the_samples_are_in_redis(redis_server: RedisServe
     }  # fmt: skip
     assert [sample["utilisation"] for sample in history.recent("GPU-0", 2)] == [1]
     assert history.recent_of(["GPU-0", "GPU-9"], 60)["GPU-9"] == []
+    thinned = history.recent_of(["GPU-0"], 60, every=2)["GPU-0"]
+    assert [sample["utilisation"] for sample in thinned] == [3, 1], "the newest is one of them"
 
 
 @pytest.mark.django_db
