@@ -72,7 +72,7 @@ def _cgroup_driver(name: Said, found: containers.Engine) -> Iterator[Finding]:
 def limits(role: Role) -> Iterator[Finding]:
     """Whether jobs could fill a disk with what nobody measures."""
     name = said(_("What jobs write"))
-    own = said(_("Set it, or put workspaces on a file system with quotas of its own, and it to more than those."))
+    own = said(_("Set it; or keep workspaces on a file system with quotas of its own, and set it above those."))
     if not settings.WORKSPACE_BYTES:
         yield warn(name, said(_("WORKSPACE_BYTES is 0: a user's jobs may fill the disk of workspaces")), own)
     if not settings.SCRATCH_BYTES:

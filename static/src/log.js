@@ -16,7 +16,7 @@ const ACKNOWLEDGED_AFTER = 100;
 const ALOUD_APART = 1500;
 const NEAR = 2; // pages from an end of what is loaded: load more
 const MARGINS = ["time", "number", "stream"];
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
 export class LogView {
   #reader;

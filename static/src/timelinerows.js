@@ -23,7 +23,9 @@ function rowOf(row, on) {
   const head = element(row.host === null ? "span" : "button", "timeline-name");
   row.canvas = document.createElement("canvas");
   row.canvas.setAttribute("aria-hidden", "true");
-  row.box = element("div", "timeline-row", head, row.canvas);
+  row.names = element("div", "timeline-gpus");
+  row.names.setAttribute("aria-hidden", "true"); // the table below says it in words
+  row.box = element("div", "timeline-row", element("div", "", head, row.names), row.canvas);
   if (row.host !== null) {
     head.type = "button";
     const sign = element("i", "bi bi-chevron-right");
@@ -79,6 +81,8 @@ function pack(items, span) {
 
 export function size(row) {
   const folded = row.host !== null && !row.open;
+  const gpus = folded || row.host === null ? [] : view.data.hosts[row.host].gpus;
+  if (row.names.childElementCount !== gpus.length) row.names.replaceChildren(...gpus.map((gpu) => element("div", "", `GPU ${gpu.index} ${gpu.profile}`)));
   const height = folded || !row.lanes ? HOST : (row.host === null ? 8 : HOST) + row.lanes * LANE;
   const ratio = devicePixelRatio || 1;
   row.height = height;

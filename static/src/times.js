@@ -4,7 +4,7 @@ import { word } from "./words.js";
 let offset = serverOffset();
 const language = document.documentElement.lang || "en";
 const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
-const absolute = new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" });
+const absolute = new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
 const STEPS = [["day", 86400], ["hour", 3600], ["minute", 60]];
 
 function serverOffset() {
