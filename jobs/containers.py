@@ -235,10 +235,11 @@ def fresh_since() -> datetime | None:
         if client.info().get("LiveRestoreEnabled"):
             return None
         bridge = [found for found in client.networks(names=["bridge"]) if found["Name"] == "bridge"]
-    return _time(bridge[0]["Created"]) if bridge else _listening_since()
+    return _time(bridge[0]["Created"]) if bridge else listening_since()
 
 
-def _listening_since() -> datetime | None:
+def listening_since() -> datetime | None:
+    """When the process at the engine's local socket began; None where there is none, or where nobody can tell."""
     address = urlsplit(settings.DOCKER_HOST)
     if address.scheme != "unix":
         return None

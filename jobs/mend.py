@@ -9,8 +9,9 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from jobs import containers_logs, logstore
+from jobs import containers, containers_logs, logstore
 from jobs.containers import EngineRefused
+from jobs.endings import was_signalled
 from jobs.logframes import (
     NOT_RECORDED,
     STREAMS,
@@ -92,6 +93,7 @@ class _Mending:
         self._doubtful: frozenset[int] = frozenset()
         self._why = GONE
         self._log = self._fetch(container_id) if container_id else None
+        self._ended_unseen = bool(self._log) and not self._last and self._outlived_engine(container_id)
 
     def run(self) -> None:
         joins = self._joins()
@@ -160,6 +162,18 @@ class _Mending:
             self._settle_last_newline(piece, container_id, stream)
         return piece
 
+    def _outlived_engine(self, container_id: str) -> bool:
+        """Whether the engine died under our stream, and was back only after the container had ended, too.
+
+        Then it never read what the container printed in between. One that goes down in order stops them first.
+        """
+        if not self._spool.pieces or not self._spool.pieces[-1].is_cut:
+            return False
+        container, began = containers.inspect(container_id), containers.listening_since()
+        if container is None or container.finished_at is None or began is None or was_signalled(container.exit_code):
+            return False
+        return container.finished_at < began
+
     def _was_capped(self, repair: Repair) -> bool:
         """Whether the log begins after the first record was made: it reached its size, and the engine began it anew."""
         first = self._spool.first_record_at()
@@ -219,6 +233,8 @@ class _Mending:
         if self._last:
             text.put_all(self._last.marked())
             text.drop(sum(self._delivered.values()) - sum(self._last_lengths.values()))
+        if self._ended_unseen:
+            self._hole(text, None, ENGINE_DIED)
         for stream in self._doubtful:
             self._holes.append({"stream": stream, "offset": text.end, "reason": LAST_NEWLINE})
 

@@ -78,7 +78,8 @@ class Held:
         for fd in fds:
             os.set_blocking(fd, False)
         self._spool = Spool(root / str(self.run), "", self.limit)
-        self._writer = PieceWriter(self._spool, next(p for p in self._spool.pieces if p.path.name == self.piece))
+        self._piece = next(piece for piece in self._spool.pieces if piece.path.name == self.piece)
+        self._writer = PieceWriter(self._spool, self._piece)
         self._blind = self._spool.is_full  # taken over past the limit: where frames begin, nobody knows
         self._keep = self._drop = 0  # bytes of the pipe that are counted already
         self.stuck = ""
@@ -142,6 +143,10 @@ class Held:
         self._drop = count - self._keep
         return True
 
+    def note_cut(self) -> None:
+        """The engine went with the stream."""
+        self._piece.note_cut()
+
     def close(self) -> None:
         self.closed = True
         for fd in self.fds:
@@ -165,6 +170,7 @@ class Pump:
         self._outbox: deque[tuple[Message, list[int]]] = deque()
         self._told_at: dict[int, float] = {}
         self._untold: set[int] = set()
+        self._ended: deque[tuple[float, Held]] = deque()  # streams that have just ended, and when
         self._server = self._listen()
 
     def _listen(self) -> socket.socket:
@@ -188,11 +194,12 @@ class Pump:
                     key.data()
             for run in list(self._stuck):
                 self._move(self._held[run])
+            self._note_cut()
             self._tell_untold()
             self._flush()
 
     def _patience(self) -> float:
-        return NEWS if self._untold else RETRY
+        return NEWS if self._untold or self._ended else RETRY
 
     def _is_done(self) -> bool:
         alone = time.monotonic() - self._left_at if self._agent is None else 0
@@ -237,7 +244,16 @@ class Pump:
         else:
             self._selector.unregister(held.fds[0])
         held.close()
+        if held.ended:
+            self._ended.append((time.monotonic(), held))
         self._say({"is": "closed", **held.state()})
+
+    def _note_cut(self) -> None:
+        """Of streams that ended a moment ago: whether the engine did, all of whose connections end at once."""
+        while self._ended and self._ended[0][0] + NEWS <= time.monotonic():
+            _at, held = self._ended.popleft()
+            if self._life and _has_ended(self._life[1]):
+                held.note_cut()
 
     # --- the agent ---
 
@@ -328,6 +344,17 @@ class Pump:
                 self._lose_agent()
                 return
             self._outbox.popleft()
+
+
+def _has_ended(fd: int) -> bool:
+    """Whether who is at the other end of a connection has closed it, or is gone."""
+    with contextlib.closing(socket.socket(fileno=os.dup(fd))) as sock:
+        try:
+            return not sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
 
 @contextlib.contextmanager

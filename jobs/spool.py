@@ -2,9 +2,9 @@
 
 One directory a run: `container` (its id), a file for each attach, in order (`0-whole` when it was attached before
 the container started, else `0-late`, `1-late`, …; `1-over` after the limit), holding the engine's frames as they
-came, beside each a `.times` of its number (when its bytes came, to the second), `recorded` (made when the engine made
-its first record), and `dropped` (how many payload bytes past the run's limit were not kept). What stands between two
-pieces is not known here.
+came, beside each a `.times` of its number (when its bytes came, to the second) and, where the engine died, a `.cut`,
+`recorded` (made when the engine made its first record), and `dropped` (how many payload bytes past the run's limit
+were not kept). What stands between two pieces is not known here.
 """
 
 import contextlib
@@ -136,9 +136,19 @@ class Piece:
         self.path = path
         self.kind = path.name.partition("-")[2]
         self.times = path.with_name(f"{path.name.partition('-')[0]}.times")
+        self._cut = self.times.with_suffix(".cut")
         self.engine_life = 0
         self.saw_end = False  # the engine closed the stream
         self.delivered: dict[int, int] = {}  # payload bytes a stream, also those past the limit
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the engine went away as its stream ended: the container may have gone on unheard."""
+        return self._cut.exists()
+
+    def note_cut(self) -> None:
+        with contextlib.suppress(OSError):
+            self._cut.touch()
 
     def measure(self) -> Deframer:
         """The lengths of its streams, by reading it."""

@@ -174,6 +174,25 @@ def test_an_engine_that_went_away_excuses_what_it_took_with_it_and_no_more() -> 
     assert "jobs_lost" in kinds_of(judge(engine_away("beta")))
 
 
+def test_a_signal_of_the_engine_that_nobody_saw_is_excused_only_while_nobody_was_there() -> None:
+    found = engine_away()
+    found.containers[0] = replace(found.containers[0], exit_code=STOPPED)
+    told(found, end_reason="EXIT_CODE", exit_code=STOPPED)
+    ran(found, end_reason="EXIT_CODE", exit_code=STOPPED, log=b"t1 1\nt1 2\nt1 stopped\n")
+    assert kinds_of(judge(found)) == {"jobs_lost"}
+    found.outages.append(Outage(host="alpha", what="node", begun=15.0, ended=18.0))
+    assert judge(found).is_clean
+
+
+def test_two_streams_may_be_mixed_within_a_line_and_lose_nothing_by_it() -> None:
+    found = evidence("both")
+    out, err = printed(found.orders[0])
+    ran(found, log=out[:7] + err[:9] + out[7:] + err[9:])
+    assert judge(found).is_clean
+    ran(found, log=out[:7] + err[:9] + out[8:] + err[9:])
+    assert kinds_of(judge(found)) == {"log_bytes"}
+
+
 def test_a_job_that_may_be_stopped_runs_again_after_it_was() -> None:
     found = evidence("preemptible")
     first = replace(found.containers[0], exit_code=STOPPED, signals=(15,))

@@ -236,14 +236,22 @@ def test_an_engine_that_crashed_leaves_a_whole_or_marked_log(
         settings.DOCKER_HOST = engine.url
         with logs.running_follower() as follower:
             container = Container(engine, "for i in $(seq 1 60); do printf 'part '; sleep 0.1; echo $i; done")
-            assert container.attach()
-            container.start()
+            away = Container(engine, "echo before; while ! [ -e /tmp/gone ]; do sleep 0.05; done; echo unheard")
+            for one in (container, away):
+                assert one.attach()
+                one.start()
             logs.wait_for_log(container.run, b"part 5\n")
+            logs.wait_for_log(away.run, b"before\n")
+            pid = away.api.inspect_container(away.id)["State"]["Pid"]
             engine.kill()
+            Path(f"/proc/{pid}/root/tmp/gone").touch()
+            wait_until(lambda: not Path(f"/proc/{pid}/root/tmp/gone").exists(), "it ends while no engine is there")
             engine.start()
             wait_until(lambda: container.run.pk in follower.active_runs(), "attached again")
             container.wait()
-            log = container.end(follower)
+            log, cut = container.end(follower), away.end(follower)
+    assert cut == b"before\n[some bytes not recorded]\n"
+    assert [hole["reason"] for hole in away.run.log_holes] == ["ENGINE_DIED"]
     expected = b"".join(b"part %d\n" % i for i in range(1, 61))
     assert log == expected or (b"not recorded" in log and container.run.log_holes)
     assert log.startswith(b"part 1\npart 2\npart 3\n")

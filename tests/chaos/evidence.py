@@ -92,7 +92,7 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True)
 class Outage:
-    """A fault that excuses some ends on its host: `engine` away, or `disk` full."""
+    """A fault that excuses some ends on its host: `engine` or `node` away, or `disk` full."""
 
     host: str
     what: str

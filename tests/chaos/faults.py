@@ -80,11 +80,11 @@ class Faults:
 
         node, line, engine = f"node {host}", f"line {host}", f"engine {host}"
         return [
-            Fault("node killed", host, node, lambda: _kill(self.site.hosts[host].pid), heard),
-            Fault("agent killed", host, node, lambda: self._kill_agent(host), heard),
+            Fault("node killed", host, node, lambda: _kill(self.site.hosts[host].pid), heard, "node"),
+            Fault("agent killed", host, node, lambda: self._kill_agent(host), heard, "node"),
             Fault("RQ workers killed", host, node, lambda: self._kill_workers(host), lambda _: self._is_manned(host)),
             Fault("log pump killed", host, node, lambda: self._kill_pump(host), lambda _: self._pumps(host)),
-            Fault("node and pump killed", host, node, lambda: self._kill_both(host), heard),
+            Fault("node and pump killed", host, node, lambda: self._kill_both(host), heard, "node"),
             Fault("network cut", host, line, lambda: self._cut(host), heard),
             Fault("network stalled", host, line, lambda: self._stall(host), heard),
             Fault("engine restarted", host, engine, lambda: self._restart_engine(host, kill=False),

@@ -85,17 +85,26 @@ def _may_end_so(evidence: Evidence, order: Order, told: Told) -> bool:
     if told.state not in TERMINAL:
         return False
     own = ("FAILED", "EXIT_CODE") if order.exit_code else ("SUCCEEDED", "COMPLETED")
-    if (told.state, told.end_reason) in ENDS.get(order.kind, {own}):
+    cut_short = told.end_reason == "EXIT_CODE" and told.exit_code == STOPPED
+    if (told.state, told.end_reason) in ENDS.get(order.kind, {own}) and not cut_short:
         return True
-    what = EXCUSED.get(told.end_reason, "")
-    return bool(told.runs) and any(_was_hit(told.runs[-1], outage, what) for outage in evidence.outages)
+    return bool(told.runs) and _is_excused(evidence, order, told, told.runs[-1])
 
 
-def _was_hit(run: Run, outage: Outage, what: str) -> bool:
+def _is_excused(evidence: Evidence, order: Order, told: Told, run: Run) -> bool:
+    """By an outage on its host. An engine that is away does not count who is killed for memory; while the agent is
+    away, too, nobody sees that it was the engine that stopped a program which answers with a code of its own.
+    """
+    hit = {outage.what for outage in evidence.outages if _was_hit(run, outage)}
+    if told.end_reason == "EXIT_CODE":
+        unseen = order.kind == "out of memory" and told.exit_code == order.exit_code
+        return "engine" in hit and (unseen or ("node" in hit and told.exit_code == STOPPED))
+    return EXCUSED.get(told.end_reason) in hit
+
+
+def _was_hit(run: Run, outage: Outage) -> bool:
     ended = run.ended_at if run.ended_at is not None else float("inf")
-    return outage.what == what and outage.host == run.host and (
-        run.placed_at <= outage.ended + SLACK and outage.begun - SLACK <= ended
-    )  # fmt: skip
+    return outage.host == run.host and run.placed_at <= outage.ended + SLACK and outage.begun - SLACK <= ended
 
 
 def wrong_exit_codes(evidence: Evidence) -> Iterator[str]:
@@ -214,15 +223,15 @@ def _judge_log(
     evidence: Evidence, order: Order, job: int, run: Run, container: Container | None, verdict: Verdict
 ) -> None:
     where = f"job {job} ({order.kind}), run {run.number}, {run.end_reason}"
-    excused = any(_was_hit(run, outage, "engine") for outage in evidence.outages)
+    hit = {outage.what for outage in evidence.outages if _was_hit(run, outage)}
+    excused = "engine" in hit
     if not run.log_complete:
         verdict.log_bytes.append(f"{where}: its log is not complete")
     if run.holes and excused:
         verdict.told_missing.append(where)
     elif run.holes:
         verdict.log_bytes.append(f"{where}: bytes are told to be lost")
-    full = any(_was_hit(run, outage, "disk") for outage in evidence.outages)
-    found = logbytes.compare(order, run, container, may_lack_notes=full, engine_died=excused)
+    found = logbytes.compare(order, run, container, may_lack_notes="disk" in hit, engine_died=excused)
     verdict.bytes_missing += found.missing
     verdict.bytes_doubled += found.surplus
     if found.what:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -34,27 +33,33 @@ def compare(
     return _cut_off(order, run, container, may_lack_notes=may_lack_notes, engine_died=engine_died)
 
 
-def _streams(order: Order, log: bytes) -> tuple[bytes, bytes]:
-    """What came from standard output and from standard error, each in its order."""
-    if order.form != "both":
-        return log, b""
-    lines = log.splitlines(keepends=True)
-    return tuple(b"".join(line for line in lines if (b" error " in line) is error) for error in (False, True))  # type: ignore[return-value]
-
-
 def _whole(order: Order, log: bytes) -> Difference:
-    return _sum(_difference(*pair) for pair in zip(printed(order), _streams(order, log), strict=True))
+    out, err = printed(order)
+    if not err:
+        return _difference(out, log)
+    return Difference() if _is_mixed(out, err, log, whole=True) else _by_lines(out + err, log)
 
 
-def _sum(parts: Iterable[Difference]) -> Difference:
-    found = list(parts)
-    what = next((one.what for one in found if one.what), "")
-    return Difference(what, sum(one.missing for one in found), sum(one.surplus for one in found))
+def _is_mixed(out: bytes, err: bytes, log: bytes, *, whole: bool) -> bool:
+    """Whether it is both streams, each in its order, mixed in any way, as who reads two pipes gets them; or begins so.
+
+    Followed by all ways at once: which are few, as the streams soon differ. A way is how much of `out` it has taken.
+    """
+    ways = {0}
+    for place, byte in enumerate(log):
+        ways = {way + 1 for way in ways if way < len(out) and out[way] == byte} | {
+            way for way in ways if place - way < len(err) and err[place - way] == byte
+        }
+    return len(out) in ways and len(log) == len(out) + len(err) if whole else bool(ways)
 
 
 def _difference(expected: bytes, log: bytes) -> Difference:
     if hashlib.sha256(expected).digest() == hashlib.sha256(log).digest():
         return Difference()
+    return _by_lines(expected, log)
+
+
+def _by_lines(expected: bytes, log: bytes) -> Difference:
     ours, theirs = Counter(expected.splitlines(keepends=True)), Counter(log.splitlines(keepends=True))
     missing, surplus = _size(ours - theirs), _size(theirs - ours)
     return Difference("other bytes" if missing or surplus else "another order", missing, surplus)
@@ -73,8 +78,6 @@ def _cut_off(
         if not log.endswith(last):
             return Difference("its last word is missing", len(last), 0)
         log = log.removesuffix(last)
-    if engine_died and order.form == "both":
-        log = log[: log.rfind(b"\n") + 1]  # whose half a line is, nobody can tell
     lines = log.count(b"\n")
     found = _beginning(order, log, lines, exact=not engine_died)
     if found.what or not order.noted:
@@ -88,12 +91,13 @@ def _cut_off(
 
 
 def _beginning(order: Order, log: bytes, lines: int, *, exact: bool) -> Difference:
-    """Whether both streams begin as they must. `exact`: they end with a line, too."""
+    """Whether it begins as it must. `exact`: it ends with a line, too."""
     if exact and log and not log.endswith(b"\n"):
         return Difference("cut off within a line", 1, 0)
-    expected = printed(order, lines + 1 if order.form == "count" else None)
-    streams = _streams(order, log)
-    return _sum(_difference(whole[: len(part)], part) for whole, part in zip(expected, streams, strict=True))
+    out, err = printed(order, lines + 1 if order.form == "count" else None)
+    if _is_mixed(out, err, log, whole=False):
+        return Difference()
+    return _difference(out[: len(log)], log) if not err else _by_lines(out + err, log)
 
 
 def _with_holes(order: Order, log: bytes) -> Difference:
