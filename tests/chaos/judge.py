@@ -126,7 +126,9 @@ def wrong_exit_codes(evidence: Evidence) -> Iterator[str]:
 
 def run_twice(evidence: Evidence) -> Iterator[str]:
     """Programs that were started again though nobody had stopped them, or beside themselves."""
-    again = {job for job, order in evidence.ordered().items() if order.body.get("preemptible")}
+    again = {
+        job for job, order in evidence.ordered().items() if order.body.get("preemptible") or order.body.get("movable")
+    }
     by_job: dict[int, list[Container]] = {}
     for container in evidence.containers:
         if container.starts > 1:
