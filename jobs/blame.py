@@ -1,23 +1,17 @@
 """Charge an end to the hardware that it came from: a GPU that fails jobs gets no others until an admin looks at it."""
 
-import re
 from collections.abc import Iterable
 from datetime import timedelta
 
 from django.db.models import QuerySet
 
 from gpus.models import GPU
-from jobs import hostevents
+from jobs import endings, hostevents
 from jobs.models import AllocationSlot, Job, Run
 from jobs.states import CHARGED_TO, EndReason, RunState
 
 STRIKES = 3  # runs in a row that a GPU failed, where one alone may have another cause
 QUICK = timedelta(seconds=60)  # a program that lived longer had a GPU to work on
-# Failed starts for the host's sake: its toolkit, or a driver that is slow, gone or of another version than its library.
-_OF_HOST = re.compile(
-    r"could not select device driver|initialization error|version mismatch|driver rpc error|timed out|not loaded",
-    re.IGNORECASE,
-)
 
 
 def may_start_again(job: Job) -> bool:
@@ -54,7 +48,7 @@ _SAID = {
 
 
 def _guilty(gpus: list[GPU], reason: EndReason, words: str) -> Iterable[GPU]:
-    if reason is EndReason.GPU_START_FAILED and not _OF_HOST.search(words):
+    if reason is EndReason.GPU_START_FAILED and not endings.is_host_trouble(words):
         named = [gpu for gpu in gpus if gpu.uuid in words]
         if named or len(gpus) == 1:
             return named or gpus

@@ -6,11 +6,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpus.models import GPU
+from jobs import endings
 from jobs.models import AllocationSlot, Run
 from jobs.policy import Node, Waiting
 from jobs.policy.alike import could_ever_fit
 from jobs.policy.ledger import Ledger
-from jobs.states import CHARGED_TO, Charge
+from jobs.states import CHARGED_TO, Charge, EndReason
 
 KEPT_OFF_FOR = timedelta(minutes=30)  # since the end: then what has failed once is tried again rather than waited for
 
@@ -24,10 +25,10 @@ def blamed(jobs: Collection[int], now: datetime) -> dict[int, frozenset[str]]:
     if not jobs:
         return {}
     rows = Run.objects.filter(job__in=jobs, ended_at__gt=now - KEPT_OFF_FOR).order_by("number")
-    last = {job: (run, node, reason) for run, job, node, reason in
-            rows.values_list("pk", "job_id", "node_id", "end_reason")}  # fmt: skip
-    of_host = {job: node for job, (_run, node, reason) in last.items() if _charged(reason) is Charge.HOST}
-    of_gpus = {run: job for job, (run, _node, reason) in last.items() if _charged(reason) is Charge.GPU}
+    last = {job: (run, node, _charged(reason, words)) for run, job, node, reason, words in
+            rows.values_list("pk", "job_id", "node_id", "end_reason", "engine_message")}  # fmt: skip
+    of_host = {job: node for job, (_run, node, charge) in last.items() if charge is Charge.HOST}
+    of_gpus = {run: job for job, (run, _node, charge) in last.items() if charge is Charge.GPU}
     on_host: dict[int, set[str]] = defaultdict(set)
     for node, uuid in GPU.objects.filter(node__in=set(of_host.values())).values_list("node_id", "uuid"):
         on_host[node].add(uuid)
@@ -39,7 +40,9 @@ def blamed(jobs: Collection[int], now: datetime) -> dict[int, frozenset[str]]:
     return found | {job: frozenset(uuids) for job, uuids in held.items()}
 
 
-def _charged(reason: str) -> Charge | None:
+def _charged(reason: str, words: str) -> Charge | None:
+    if reason == EndReason.GPU_START_FAILED and endings.is_host_trouble(words):
+        return Charge.HOST
     return _CHARGED_TO.get(reason)
 
 

@@ -106,6 +106,18 @@ def of_failed_start(words: str, exit_code: int | None, *, has_gpus: bool) -> End
     return EndReason.GPU_START_FAILED if has_gpus and "hook" in words else EndReason.CREATE_FAILED
 
 
+# Its toolkit, or a driver that is slow, gone or of another version than its library.
+_OF_HOST = re.compile(
+    r"could not select device driver|initialization error|version mismatch|driver rpc error|timed out|not loaded",
+    re.IGNORECASE,
+)
+
+
+def is_host_trouble(words: str) -> bool:
+    """Whether the words about a GPU that was not handed over tell of the host, so that its other GPUs would not do."""
+    return _OF_HOST.search(words) is not None
+
+
 def _is_gpu_trouble(words: str) -> bool:
     """Told apart from a user's command that only has such a word in its name."""
     return bool(

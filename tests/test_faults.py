@@ -81,6 +81,17 @@ def test_a_job_for_whose_start_a_disk_had_no_room_goes_to_another_host(alice: Us
     assert placed(job).node.name == "beta"
 
 
+def test_a_job_that_a_driver_s_mismatch_kept_from_starting_goes_to_another_host(alice: User) -> None:
+    """pando85/homelab#4110: another GPU of the same host would have failed it too, and for good."""
+    factories.make_node("alpha", gpus=2)
+    factories.make_node("beta", gpus=8)
+    job = factories.make_job(alice)
+    words = "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch"
+    assert fails_to_start(job, EndReason.GPU_START_FAILED, words).node.name == "alpha"
+    assert quarantined() == {}
+    assert placed(job).node.name == "beta"
+
+
 def test_where_there_is_no_other_hardware_the_same_is_tried_again(alice: User) -> None:
     factories.make_node("alpha", gpus=1)
     job = factories.make_job(alice)
