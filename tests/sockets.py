@@ -40,7 +40,7 @@ async def _communicator(path: str, user: Any, origin: str, client: Client | None
 async def connect(path: str, user: Any, *, origin: str = f"http://{HOST}") -> tuple[bool, int | None]:
     """Whether the handshake is accepted, and the code where it is not."""
     socket = await _communicator(path, user, origin, None)
-    accepted, code = await socket.connect(timeout=20)
+    accepted, code = await socket.connect(timeout=60)
     if accepted:
         await socket.disconnect()
     return accepted, None if accepted else code
@@ -50,7 +50,7 @@ async def connect(path: str, user: Any, *, origin: str = f"http://{HOST}") -> tu
 async def open_socket(path: str, user: Any, *, client: Client | None = None) -> AsyncIterator[WebsocketCommunicator]:
     """An accepted socket, closed at the end of the block."""
     socket = await _communicator(path, user, f"http://{HOST}", client)
-    accepted, code = await socket.connect(timeout=20)
+    accepted, code = await socket.connect(timeout=60)
     assert accepted, code
     try:
         yield socket

@@ -286,7 +286,7 @@ def test_an_e_mail_reaches_the_server(ended: Job, settings: Any) -> None:
         settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
         settings.EMAIL_HOST, settings.EMAIL_PORT = server.server_address
         job_ended(ended.pk)
-        text = server.taken.get(timeout=20)  # type: ignore[attr-defined]
+        text = server.taken.get(timeout=60)  # type: ignore[attr-defined]
     assert b"To: alice@example.org" in text
     assert b"Subject: Job #" in text
 

@@ -308,9 +308,9 @@ def test_samples_are_kept_for_an_hour_and_no_longer(redis_server: RedisServer, m
 def test_news_are_published(redis_server: RedisServer) -> None:
     listener = redis_server.client().pubsub()
     listener.psubscribe("*.live.gpus:*")
-    listener.get_message(timeout=20)
+    listener.get_message(timeout=60)
     Recorder("alpha").record(host(gpu()))
-    message = listener.get_message(timeout=20)
+    message = listener.get_message(timeout=60)
     listener.close()
     assert message is not None
     assert decode(message["data"]).node == "alpha"

@@ -182,7 +182,7 @@ def test_the_library_lives_in_the_child_alone_and_forks_do_not_lose_it(nvml: Nvm
         "os._exit(0 if len(nvml.read_host('a').gpus) == 2 else 1) if pid == 0 else None\n"
         "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=30, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120, check=False).returncode == 0
 
 
 def test_a_library_replaced_by_an_upgrade_is_loaded_afresh(
@@ -209,7 +209,7 @@ def test_a_library_replaced_by_an_upgrade_is_loaded_afresh(
 
 def test_the_child_loads_no_django(nvml: Nvml) -> None:
     code = "import sys; import gpus.sampler_child; raise SystemExit('django' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=30, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120, check=False).returncode == 0
 
 
 def test_an_answer_that_lay_in_the_pipe_too_long_is_not_passed_off_as_new(nvml: Nvml, sampler: Sampler) -> None:

@@ -35,10 +35,10 @@ async def ask(handler: Handler) -> int:
     """A page that reads the database; its status."""
     asked: Any = ApplicationCommunicator(handler, SCOPE)  # type: ignore[no-untyped-call]
     await asked.send_input({"type": "http.request", "body": b"", "more_body": False})
-    answer = await asked.receive_output(timeout=10)
-    while (await asked.receive_output(timeout=10)).get("more_body"):
+    answer = await asked.receive_output(timeout=60)
+    while (await asked.receive_output(timeout=60)).get("more_body"):
         pass
-    await asked.wait(timeout=10)
+    await asked.wait(timeout=60)
     status: int = answer["status"]
     return status
 

@@ -84,7 +84,7 @@ def test_a_shell_that_cannot_run_a_command_is_understood(shell: list[str], scrip
 def ended(shell: list[str], script: str, folder: Path) -> tuple[int, EndReason | None, str]:
     """The exit code of the script, and what the shell's own words tell: the reason, and the command."""
     done = subprocess.run(
-        [*shell, "-c", script], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20, check=False
+        [*shell, "-c", script], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, check=False
     )
     reason, words = read(done.stdout, done.returncode, has_gpus=False) or (None, "")
     assert said_by_shell(words)

@@ -48,7 +48,7 @@ def _print(run: Run, data: bytes, *, complete: bool = False) -> None:
 async def _frames(socket: WebsocketCommunicator, *, ack: bool = True) -> AsyncIterator[tuple[int, int, int, bytes]]:
     """Binary frames as (run, generation, offset, bytes), acknowledged as a browser does after drawing."""
     while True:
-        output = await socket.receive_output(timeout=20)
+        output = await socket.receive_output(timeout=60)
         assert output["type"] == "websocket.send", output
         if output.get("bytes") is None:
             continue

@@ -433,7 +433,7 @@ ORIGIN = (b"origin", b"http://localhost")
 async def opens(path: str, headers: list[tuple[bytes, bytes]]) -> bool:
     """Whether the socket is accepted; a refusal comes before accept, as an HTTP 403."""
     socket = WebsocketCommunicator(application, path, headers=[(b"host", HOST), *headers])
-    accepted, _code = await socket.connect(timeout=20)
+    accepted, _code = await socket.connect(timeout=60)
     await socket.disconnect()
     return bool(accepted)
 

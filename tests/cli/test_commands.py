@@ -326,7 +326,7 @@ def test_the_environment_decides_the_language_not_the_account(shell: Shell, team
     chosen = said(shell.run("--lang", "zh", "why", str(job.pk)))
     assert chosen == said(shell.run("why", str(job.pk), LANG="zh_CN.UTF-8"))
     with following(shell, job) as reader:
-        wait_until(lambda: b"paused" in reader.err, "the reason to wait", seconds=20)
+        wait_until(lambda: b"paused" in reader.err, "the reason to wait")
         node = Node(job)
         node.print(b"one")
         reader.until(b"one")

@@ -25,7 +25,7 @@ def free_port() -> int:
             return port
 
 
-def wait_until(fact: Callable[[], T], what: str, *, seconds: float = 60, every: float = 0.05) -> T:
+def wait_until(fact: Callable[[], T], what: str, *, seconds: float = 120, every: float = 0.05) -> T:
     """Return `fact()` as soon as it is truthy; TimeoutError naming `what` when it never is."""
     end = time.monotonic() + seconds
     while True:

@@ -79,13 +79,13 @@ def test_a_container_made_after_its_job_was_cancelled_is_removed(lab: Lab, node:
     """docker/docker-py#398: it stayed behind, with the GPU."""
     with node.delays(CREATE, 60, times=1) as rule:
         job = lab.submit("exec sleep 600", gpus=1)
-        wait_until(met(rule), "the create call", seconds=30)
+        wait_until(met(rule), "the create call")
         lab.cancel(job)
         assert lab.end(job).state == "CANCELLED"
         assert lab.held_slots() == 0
         assert lab.containers() == []
-    wait_until(lambda: rule.finished, "the engine has made it after all", seconds=20)
-    wait_until(lambda: lab.containers() == [], "and it is gone", seconds=20)
+    wait_until(lambda: rule.finished, "the engine has made it after all")
+    wait_until(lambda: lab.containers() == [], "and it is gone")
 
 
 @pytest.mark.parametrize("fault", ["start is done and never answered", "start comes late"])
@@ -93,10 +93,10 @@ def test_a_cancel_frees_no_gpu_whose_container_runs(lab: Lab, node: Proxy, fault
     """NVIDIA/nvidia-docker#1553: freed on the wish alone, the GPU went to the next job while the old one ran."""
     with FAULTS[fault](node) as rule:
         job = lab.submit("trap '' TERM; while :; do sleep 0.1; done", gpus=1, grace_seconds=1)
-        wait_until(met(rule), "the start call", seconds=30)
+        wait_until(met(rule), "the start call")
         lab.cancel(job)
         wait_until(lambda: ended_and_nothing_runs(lab, job), "its end", seconds=60, every=0.02)
-    wait_until(lambda: rule.finished, "the engine has heard all of it", seconds=20)
+    wait_until(lambda: rule.finished, "the engine has heard all of it")
     assert lab.fresh(job).end_reason == "STOPPED_BY_USER"
     assert running_containers(lab) == []
 
@@ -112,7 +112,7 @@ def test_a_start_that_never_happens_is_given_up_and_tried_again(lab: Lab, node: 
     """docker/docker-py#1374: "starting" for ever, with the GPU."""
     with node.holds(START) as rule:
         job = lab.submit("echo second", gpus=1)
-        wait_until(met(rule), "the start call", seconds=30)
+        wait_until(met(rule), "the start call")
         first = lab.run(job)
         lab.call(lambda: job.runs.update(starting_at=timezone.now() - timedelta(hours=1)))
         wait_until(lambda: lab.call(lambda: job.runs.get(pk=first.pk).state) == "ENDED", "it is given up", seconds=40)
@@ -142,7 +142,7 @@ def test_a_container_that_can_t_be_killed_keeps_its_gpu_and_disturbs_nobody(lab:
         job = lab.start("exec sleep 600", gpus=1, grace_seconds=1)
         stuck = gpus_of(lab, job)
         lab.cancel(job)
-        wait_until(lambda: warned(lab, job, "KILL_STUCK"), "a warning", seconds=30)
+        wait_until(lambda: warned(lab, job, "KILL_STUCK"), "a warning")
         assert lab.fresh(job).state == "STOPPING"
         assert lab.held_slots() == 1
         assert lab.call(lambda: GPU.objects.get(uuid=stuck[0]).quarantine_reason) != ""
@@ -179,9 +179,9 @@ def test_an_engine_that_hangs_is_told_and_gets_no_job(lab: Lab, node: Proxy) -> 
     """The host lives, its engine does not answer: what waits says so, and what runs goes on."""
     job = lab.start("sleep 8; echo through; exit 3", gpus=1)
     with node.holds(r"^(?!GET /events|POST /containers/[^/]+/attach)"):
-        wait_until(lambda: lab.call(lambda: Node.objects.get(name="alpha").engine_error), "it is noticed", seconds=30)
+        wait_until(lambda: lab.call(lambda: Node.objects.get(name="alpha").engine_error), "it is noticed")
         waiting = lab.submit("echo later", gpus=1)
-        wait_until(lambda: "ENGINE" in reasons(lab, waiting), "the reason", seconds=20)
+        wait_until(lambda: "ENGINE" in reasons(lab, waiting), "the reason")
         assert lab.call(lambda: Node.objects.get(name="alpha").is_alive())
         assert lab.fresh(job).state == "RUNNING"
     job = lab.end(job)

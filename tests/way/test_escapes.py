@@ -76,7 +76,7 @@ def test_what_an_image_asks_for_never_wins(lab: Lab, hostile: str) -> None:
     volumes = [mount["Name"] for mount in found["Mounts"] if mount["Type"] == "volume"]
     lab.cancel(job)
     assert lab.end(job).end_reason == "STOPPED_BY_USER"
-    wait_until(lambda: _volumes(lab).isdisjoint(volumes), "its volumes go with it", seconds=20)
+    wait_until(lambda: _volumes(lab).isdisjoint(volumes), "its volumes go with it")
 
 
 def _volumes(lab: Lab) -> set[str]:
@@ -242,7 +242,7 @@ def test_where_jobs_may_go_is_the_admins_to_say_and_holds_for_those_that_run(lab
         try:
             for policy, networks, wanted in STEPS:
                 lab.call(lambda p=policy, n=networks: Cluster.objects.update(egress=p, egress_networks=n))
-                wait_until(lambda w=wanted: lab.log(job).rstrip().endswith(w), f"{policy} {networks}", seconds=20)
+                wait_until(lambda w=wanted: lab.log(job).rstrip().endswith(w), f"{policy} {networks}")
         finally:
             lab.call(lambda: Cluster.objects.update(egress="open", egress_networks=""))
         assert said(lab, "ip addr | grep -c UP | sed s/^/up=/", offline=True) == {"up": "1"}
@@ -256,7 +256,7 @@ def test_a_fork_bomb_meets_the_limit_of_processes_and_nothing_else(lab: Lab) -> 
     job = lab.start("bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 600", memory_mib=128, limit_seconds=600)
     pids = _cgroup_number(lab, job, "pids.max")
     assert pids == 64
-    wait_until(lambda: (_cgroup_number(lab, job, "pids.current") or 0) > 10, "a bomb", seconds=20)
+    wait_until(lambda: (_cgroup_number(lab, job, "pids.current") or 0) > 10, "a bomb")
     assert (_cgroup_number(lab, job, "pids.current") or 0) <= 64
     lab.cancel(job)
     assert lab.end(job).end_reason == "STOPPED_BY_USER"

@@ -55,8 +55,8 @@ def test_a_gpu_that_falls_off_the_bus_warns_its_job_and_takes_no_other(lab: Lab,
     """XuehaiPan/nvitop#139, rossumai/nvgpu#6: the monitor died of it, and nobody was told."""
     job = lab.start(UNTIL_TOLD, gpus=2)
     host.nvml.set_gpu(0, memory_rc=GPU_IS_LOST)
-    wait_until(lambda: host.gpu(0).health == GPU.Health.LOST, "it is called lost", seconds=20)
-    wait_until(lambda: warnings(lab, job, "GPU_LOST"), "its job is warned", seconds=20)
+    wait_until(lambda: host.gpu(0).health == GPU.Health.LOST, "it is called lost")
+    wait_until(lambda: warnings(lab, job, "GPU_LOST"), "its job is warned")
     assert warnings(lab, job, "GPU_LOST") == [{"code": "GPU_LOST", "uuid": host.uuids[0]}]
     said = lab.call(lambda: status(Job.objects.get(pk=job.pk), lab.user)["warnings"])
     assert any("has been lost" in sentence for sentence in said)
@@ -68,7 +68,7 @@ def test_a_gpu_that_falls_off_the_bus_warns_its_job_and_takes_no_other(lab: Lab,
     assert (ended.state, ended.end_reason, ended.exit_code) == ("FAILED", "GPU_LOST", 1)
     small, large = lab.submit("echo $NVIDIA_VISIBLE_DEVICES", gpus=1), lab.submit("true", gpus=2)
     assert lab.log(lab.end(small)).decode().strip() == host.uuids[1]
-    wait_until(lambda: "GPU_UNHEALTHY" in reasons(lab, large), "the reason", seconds=20)
+    wait_until(lambda: "GPU_UNHEALTHY" in reasons(lab, large), "the reason")
     host.nvml.set_gpu(0, memory_rc=None)
     assert lab.end(large).state == "SUCCEEDED"
 
@@ -76,7 +76,7 @@ def test_a_gpu_that_falls_off_the_bus_warns_its_job_and_takes_no_other(lab: Lab,
 def test_a_job_that_survives_the_loss_of_its_gpu_has_succeeded(lab: Lab, host: GpuHost) -> None:
     job = lab.start(UNTIL_TOLD, gpus=2)
     host.nvml.set_gpu(1, memory_rc=GPU_IS_LOST)
-    wait_until(lambda: warnings(lab, job, "GPU_LOST"), "its job is warned", seconds=20)
+    wait_until(lambda: warnings(lab, job, "GPU_LOST"), "its job is warned")
     tell(lab, job, 0)
     assert lab.end(job).state == "SUCCEEDED"
 
@@ -84,10 +84,10 @@ def test_a_job_that_survives_the_loss_of_its_gpu_has_succeeded(lab: Lab, host: G
 def test_a_gpu_that_somebody_uses_from_outside_is_given_to_nobody(lab: Lab, host: GpuHost) -> None:
     """clearml/clearml-agent#71, roscisz/TensorHive#208."""
     host.nvml.set_gpu(0, used=9216 * MIB, Compute=f"{os.getpid()}:{9000 * MIB}")
-    wait_until(lambda: host.gpu(0).busy_outside_since, "it is seen", seconds=20)
+    wait_until(lambda: host.gpu(0).busy_outside_since, "it is seen")
     one, two = lab.submit("echo $NVIDIA_VISIBLE_DEVICES", gpus=1), lab.submit("true", gpus=2)
     assert lab.log(lab.end(one)).decode().strip() == host.uuids[1]
-    wait_until(lambda: "GPU_BUSY_OUTSIDE" in reasons(lab, two), "the reason", seconds=20)
+    wait_until(lambda: "GPU_BUSY_OUTSIDE" in reasons(lab, two), "the reason")
     sentence = reasons(lab, two)["GPU_BUSY_OUTSIDE"]
     assert "root" in sentence
     assert str(os.getpid()) in sentence
@@ -98,7 +98,7 @@ def test_a_gpu_that_somebody_uses_from_outside_is_given_to_nobody(lab: Lab, host
 def test_an_outsider_on_a_job_s_gpu_is_warned_of_and_nobody_is_killed(lab: Lab, host: GpuHost) -> None:
     job = lab.start(UNTIL_TOLD, gpus=2)
     host.nvml.set_gpu(1, used=9216 * MIB, Compute=f"{os.getpid()}:{9000 * MIB}")
-    wait_until(lambda: warnings(lab, job, "OUTSIDER"), "its job is warned", seconds=20)
+    wait_until(lambda: warnings(lab, job, "OUTSIDER"), "its job is warned")
     (found,) = warnings(lab, job, "OUTSIDER")
     assert (found["uuid"], found["by"]) == (host.uuids[1], f"root ({os.getpid()})")
     tell(lab, job, 0)
@@ -113,7 +113,7 @@ def test_a_job_s_own_processes_are_no_outsiders(lab: Lab, host: GpuHost) -> None
     for index in (0, 1):
         host.nvml.set_gpu(index, used=9216 * MIB, Compute=f"{pid}:{9000 * MIB}")
     seen = host.gpu(0).sampled_at
-    wait_until(lambda: host.gpu(0).sampled_at > seen, "another sample", seconds=20)
+    wait_until(lambda: host.gpu(0).sampled_at > seen, "another sample")
     assert host.gpu(0).busy_outside_since is None
     tell(lab, job, 0)
     lab.end(job)
@@ -127,9 +127,9 @@ def test_a_driver_that_does_not_match_closes_the_host_and_touches_no_job(lab: La
     job = lab.start(UNTIL_TOLD, gpus=1)
     host.nvml.set(init_rc=MISMATCH)
     host.load_library_anew()
-    wait_until(lambda: host.row().gpu_status == Node.GpuStatus.DRIVER_MISMATCH, "it is noticed", seconds=30)
+    wait_until(lambda: host.row().gpu_status == Node.GpuStatus.DRIVER_MISMATCH, "it is noticed")
     waiting = lab.submit("true", gpus=1)
-    sentence = wait_until(lambda: reasons(lab, waiting).get("DRIVER"), "the reason", seconds=20)
+    sentence = wait_until(lambda: reasons(lab, waiting).get("DRIVER"), "the reason")
     assert "reboot" in sentence
     assert lab.fresh(waiting).state == "QUEUED"
     tell(lab, job, 4)
@@ -144,9 +144,9 @@ def test_a_library_that_hangs_stops_telemetry_and_nothing_else(lab: Lab, host: G
     """leptonai/gpud#117, NVIDIA/go-nvml#152."""
     job = lab.start(UNTIL_TOLD, gpus=1)
     host.nvml.set_gpu(0, utilisation_hang=1)
-    wait_until(lambda: host.row().gpu_status == Node.GpuStatus.HUNG, "it is noticed", seconds=30)
+    wait_until(lambda: host.row().gpu_status == Node.GpuStatus.HUNG, "it is noticed")
     waiting = lab.submit("true", gpus=1)
-    wait_until(lambda: "DRIVER" in reasons(lab, waiting), "the reason", seconds=20)
+    wait_until(lambda: "DRIVER" in reasons(lab, waiting), "the reason")
     assert host.row().is_alive()
     assert len(host.samplers()) <= 1, "they don't pile up"
     tell(lab, job, 4)

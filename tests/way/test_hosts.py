@@ -78,9 +78,9 @@ def test_a_silent_host_keeps_what_its_jobs_hold_and_gets_nothing_new(lab: Lab) -
     """codalab/codalab-worksheets#2990: called offline, its GPUs were given away, and two jobs crashed on one card."""
     job = lab.start(COUNT.format(n=300), gpus=4)
     with silent_host(lab):
-        wait_until(lambda: not is_alive(lab), "it is called silent", seconds=30)
+        wait_until(lambda: not is_alive(lab), "it is called silent")
         waiting = lab.submit("echo later", gpus=1)
-        wait_until(lambda: "NODES_SILENT" in reasons(lab, waiting), "the reason", seconds=20)
+        wait_until(lambda: "NODES_SILENT" in reasons(lab, waiting), "the reason")
         assert lab.fresh(job).state == "RUNNING"
         assert lab.held_slots() == 4
         said = lab.call(lambda: status(Job.objects.get(pk=job.pk), lab.user)["warnings"])
@@ -141,7 +141,7 @@ def test_twenty_failed_starts_leave_as_many_free_gpus_as_before(lab: Lab, kind: 
         assert ended.end_reason in ("COMMAND_NOT_FOUND", "COMMAND_NOT_EXECUTABLE")
         assert lab.run(job).engine_message
     assert lab.held_slots() == 0
-    wait_until(lambda: lab.containers() == [], "nothing is left", seconds=20)
+    wait_until(lambda: lab.containers() == [], "nothing is left")
     assert lab.end(lab.submit("true", gpus=4)).state == "SUCCEEDED", "all four are there"
 
 
@@ -215,4 +215,4 @@ def test_a_job_is_started_after_its_commit_and_never_without(lab: Lab) -> None:
 
 def test_no_gpu_is_left_out_after_all_this(lab: Lab) -> None:
     healthy = GPU.objects.filter(health=GPU.Health.OK, quarantine_reason="", busy_outside_since=None)
-    wait_until(lambda: lab.call(healthy.count) == 4, "four good GPUs", seconds=20)
+    wait_until(lambda: lab.call(healthy.count) == 4, "four good GPUs")

@@ -127,7 +127,7 @@ def waits_for_engine(lab: Lab, job: Job) -> str:
 def test_an_engine_too_old_for_cdi_gets_no_job_and_says_why(lab: Lab, host: GpuHost) -> None:
     host.restart("cdi")
     job = lab.submit("true", gpus=1)
-    sentence = wait_until(lambda: waits_for_engine(lab, job), "the reason", seconds=20)
+    sentence = wait_until(lambda: waits_for_engine(lab, job), "the reason")
     assert "GPU_INJECTION=cdi needs Docker 25 or newer" in sentence
     lab.cancel(job)
 
@@ -138,7 +138,7 @@ def test_the_nvidia_runtime_is_asked_for_where_it_is_the_way(
     """Rootless and older hosts: the runtime reads the variable, so that it must be ours for every job."""
     host.restart("runtime")
     waiting = lab.submit(ENV, image=greedy, gpus=1)
-    wait_until(lambda: "nvidia-ctk" in waits_for_engine(lab, waiting), "the reason of this restart", seconds=20)
+    wait_until(lambda: "nvidia-ctk" in waits_for_engine(lab, waiting), "the reason of this restart")
     runtime = tmp_path / "nvidia-runtime"
     runtime.write_text('#!/bin/sh\nexec runc "$@"\n')
     runtime.chmod(0o755)

@@ -68,7 +68,7 @@ def test_a_job_that_ends_while_the_node_is_down_keeps_its_code_and_log(lab: Lab)
 def test_a_node_killed_between_noting_a_stop_and_sending_its_signal_sends_it_all_the_same(lab: Lab) -> None:
     """Else the job would know nothing of its grace, and lose what it could have saved in it."""
     job = lab.start("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done", grace_seconds=60)
-    wait_until(lambda: b"ready" in lab.log(job), "the trap", seconds=30)
+    wait_until(lambda: b"ready" in lab.log(job), "the trap")
     lab.stack.kill_group("node")
     run = lab.run(job)
     assert lab.call(lambda: wish(run, Wish.CANCEL, lab.user))
@@ -137,7 +137,7 @@ def test_a_killed_engine_without_live_restore_ends_its_jobs_for_that_reason(lab:
     job = lab.start("exec sleep 600", gpus=1)
     saving = lab.start("trap 'exit 0' TERM; echo ready; while :; do sleep 0.1; done", gpus=1)
     again = lab.start("[ -e begun ] && exit 5; touch begun; exec sleep 600", gpus=1, preemptible=True)
-    wait_until(lambda: b"ready" in lab.log(saving), "the trap", seconds=30)
+    wait_until(lambda: b"ready" in lab.log(saving), "the trap")
     lab.engine.restart()
     job, again = lab.end(job, seconds=60), lab.end(again, seconds=60)
     for one in (job, lab.end(saving)):
@@ -145,5 +145,5 @@ def test_a_killed_engine_without_live_restore_ends_its_jobs_for_that_reason(lab:
     assert (again.exit_code, again.requeues) == (5, 1)
     reasons = lab.call(lambda: list(again.runs.order_by("number").values_list("end_reason", flat=True)))
     assert reasons == ["HOST_DAEMON_RESTART", "EXIT_CODE"]
-    wait_until(lambda: lab.held_slots() == 0, "its GPU is free", seconds=20)
+    wait_until(lambda: lab.held_slots() == 0, "its GPU is free")
     assert lab.log(lab.end(lab.submit("echo again", gpus=1), seconds=60)) == b"again\n"

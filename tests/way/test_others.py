@@ -140,7 +140,7 @@ def test_two_halves_share_a_gpu_and_a_third_waits_for_them(lab: Lab) -> None:
         third = lab.submit("echo third", gpus=1, gpu_milli=500)
         assert {tuple(uuids(lab, lab.run(job))) for job in halves} == {(shared.uuid,)}
         wait_log(lab, halves[0], "share=0.5")
-        wait_until(lambda: lab.fresh(third).wait_reasons or lab.fresh(third).state != "QUEUED", "a reason", seconds=30)
+        wait_until(lambda: lab.fresh(third).wait_reasons or lab.fresh(third).state != "QUEUED", "a reason")
         assert lab.fresh(third).state == "QUEUED"
         lab.cancel(halves[0])
         assert lab.end(third).state == "SUCCEEDED"

@@ -40,7 +40,7 @@ def test_a_slow_pull_shows_its_progress_and_runs_only_once_it_runs(lab: Lab, reg
     """microsoft/pai#2099, NVIDIA/DIGITS#729: RUNNING, and counted, while the image was still on its way."""
     registry.seconds = 3
     job = lab.submit("echo here", image=registry.image("slow"), gpus=1)
-    wait_until(lambda: progress(lab, job).get("total_bytes", 0) > 0, "bytes of the pull", seconds=30)
+    wait_until(lambda: progress(lab, job).get("total_bytes", 0) > 0, "bytes of the pull")
     seen = lab.run(job)
     assert (seen.state, seen.started_at) == ("STARTING", None)
     assert seen.progress["done_bytes"] <= seen.progress["total_bytes"]
@@ -87,7 +87,7 @@ def test_a_rate_limit_is_waited_for(lab: Lab, registry: Registry) -> None:
     """docker/docker-py#2715."""
     registry.refusals = [LIMIT, LIMIT]
     job = lab.submit("echo after all", image=registry.image("popular"), gpus=1)
-    wait_until(lambda: progress(lab, job).get("code") == "PULL_RETRY", "it waits for the next try", seconds=30)
+    wait_until(lambda: progress(lab, job).get("code") == "PULL_RETRY", "it waits for the next try")
     assert lab.fresh(job).state == "STARTING"
     run = lab.call(lambda: job.runs.select_related("node").get())
     assert "no more downloads" in wording.progress(run)
@@ -99,7 +99,7 @@ def test_a_rate_limit_is_waited_for(lab: Lab, registry: Registry) -> None:
 def test_a_rate_limit_that_lasts_ends_the_job_for_that_reason(lab: Lab, registry: Registry) -> None:
     registry.refuses_all = LIMIT
     job = lab.submit("true", image=registry.image("too-popular"), gpus=1)
-    wait_until(lambda: progress(lab, job).get("code") == "PULL_RETRY", "it waits for the next try", seconds=30)
+    wait_until(lambda: progress(lab, job).get("code") == "PULL_RETRY", "it waits for the next try")
     long_ago = timezone.now() - timedelta(days=1)
     lab.call(lambda: job.runs.update(starting_at=long_ago))
     job = lab.end(job)
@@ -139,7 +139,7 @@ def test_without_the_log_in_it_is_refused_for_that_reason(lab: Lab, registry: Re
 def test_a_cancel_does_not_wait_for_a_pull(lab: Lab, registry: Registry) -> None:
     registry.seconds = 30
     job = lab.submit("true", image=registry.image("long"), gpus=1)
-    wait_until(lambda: progress(lab, job).get("code") == "PULLING", "the pull", seconds=30)
+    wait_until(lambda: progress(lab, job).get("code") == "PULLING", "the pull")
     lab.cancel(job)
     job = lab.end(job, seconds=20)
     assert (job.state, job.end_reason, job.exit_code) == ("CANCELLED", "STOPPED_BY_USER", None)

@@ -35,7 +35,7 @@ def lab(hosts: Hosts, engine: Engine) -> Iterator[Lab]:
     yield lab
     lab.cancel_all()
     wait_until(lambda: not any(host.containers() for host in hosts.hosts.values()), "no container is left", seconds=60)
-    wait_until(lambda: lab.held_slots() == 0, "nothing is held", seconds=20)
+    wait_until(lambda: lab.held_slots() == 0, "nothing is held")
 
 
 def where(lab: Lab, job: Job) -> str:
@@ -268,7 +268,7 @@ def test_a_host_that_left_can_do_nothing_any_more(hosts: Hosts, lab: Lab) -> Non
         with hosts.portal.redis.client() as client:
             return user not in client.acl_users()
 
-    wait_until(is_unknown, "its Redis user gone", seconds=20)
+    wait_until(is_unknown, "its Redis user gone")
     again = httpx.post(f"{hosts.portal.url}/hosts/join/", json={"token": hosts.token(), "name": "beta"}, timeout=30)
     with psycopg.connect(again.json()["settings"]["DATABASE_URL"]) as beta_again:
         assert beta_again.execute("SELECT left_at FROM gpus_node WHERE name = 'beta'").fetchall() == [(None,)]
