@@ -30,6 +30,15 @@ def test_nothing_is_published_but_the_front() -> None:
     assert [name for name, service in services().items() if "ports" in service] == ["front"]
 
 
+def test_the_front_closes_a_line_before_web_does_so_under_a_request_that_is_on_its_way() -> None:
+    """ray-project/ray#54127: web by itself does so after 5 s, and the front says 502."""
+    front = re.search(r"keepalive (\d+)s", (ROOT / "deploy" / "compose" / "Caddyfile").read_text())
+    web = re.search(r"--timeout-keep-alive (\d+)", (ROOT / "deploy" / "compose" / "start").read_text())
+    assert front is not None
+    assert web is not None
+    assert int(front[1]) < int(web[1])
+
+
 def test_every_container_is_closed_as_far_as_its_work_allows() -> None:
     for name, service in services().items():
         assert service["read_only"], name

@@ -148,7 +148,8 @@ class Product:
 
     def _start_processes(self) -> None:
         web = ["-m", "uvicorn", "portal.asgi:application", "--host", "127.0.0.1", "--port", str(self.port),
-               "--no-access-log", "--timeout-graceful-shutdown", "5", "--ws-per-message-deflate", "false"]  # fmt: skip
+               "--no-access-log", "--timeout-graceful-shutdown", "5", "--timeout-keep-alive", "75",
+               "--ws-per-message-deflate", "false"]  # fmt: skip
         for name, arguments in (
             ("web", web),
             ("scheduler", ["manage.py", "scheduler"]),

@@ -102,7 +102,8 @@ class Stack:
     def _command(self, role: str) -> list[str]:
         if role == "web":
             return [sys.executable, "-m", "uvicorn", "portal.asgi:application", "--host", "127.0.0.1",
-                    "--port", str(self.port), "--no-access-log", "--ws-per-message-deflate", "false"]  # fmt: skip
+                    "--port", str(self.port), "--no-access-log", "--ws-per-message-deflate", "false",
+                    "--timeout-keep-alive", "75"]  # fmt: skip
         return [sys.executable, "manage.py", role]
 
     def wait_ready(self, role: str) -> None:
