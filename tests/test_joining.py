@@ -1,12 +1,16 @@
 """Joining as a host: what is refused before anything is sent, the file that settings are written to, the key."""
 
+import os
 import stat
+import subprocess
+import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.fernet import InvalidToken
+from django.conf import settings
 from django.test import Client, override_settings
 
 from jobs import dbroles, hostrights, joinclient, joining, secretbox
@@ -29,6 +33,18 @@ def test_the_file_of_settings_is_closed_and_keeps_what_was_there(tmp_path: Path)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert dict(dotenv_values(file, interpolate=False)) == {"DOCKER_HOST": "unix:///run/docker.sock", **given}
     assert "# mine" in file.read_text()
+
+
+def test_a_host_that_waits_for_the_database_says_why(tmp_path: Path) -> None:
+    """What is in its way may be a rule of PostgreSQL's, of which nobody hears otherwise."""
+    env = {**os.environ, "DJANGO_SETTINGS_MODULE": "portal.settings", "DATA_DIR": str(tmp_path),
+           "DATABASE_URL": "postgres://x:y@127.0.0.1:9/dockyard"}  # fmt: skip
+    command = [sys.executable, "manage.py", "prepare", "--wait"]
+    with subprocess.Popen(command, env=env, cwd=settings.BASE_DIR, stderr=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stderr is not None
+        said = next(line for line in waiting.stderr if "Waiting for the database" in line)
+        waiting.kill()
+    assert "refused" in said
 
 
 def test_a_host_opens_secrets_and_does_not_learn_the_portals_key(settings: Any) -> None:

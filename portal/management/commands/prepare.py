@@ -24,23 +24,33 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["wait"]:
-            while not _is_up_to_date():
-                time.sleep(PAUSE)
+            self._wait()
             return
         call_command("migrate", interactive=False, verbosity=0)
         call_command("createcachetable", verbosity=0)
         if _static_files_are_stale():
             call_command("collectstatic", interactive=False, clear=True, verbosity=0)
 
+    def _wait(self) -> None:
+        """Whoever looks why nothing starts finds the reason, once."""
+        said = ""
+        while lacking := _lacking():
+            if lacking != said:
+                self.stderr.write(f"Waiting for the database: {lacking}")
+                said = lacking
+            time.sleep(PAUSE)
 
-def _is_up_to_date() -> bool:
+
+def _lacking() -> str:
+    """What keeps this version from using the database, in a line; empty when nothing does."""
     try:
-        return not readiness.missing_migrations()
+        missing = readiness.missing_migrations()
     except ProgrammingError:  # a joined host's role may not read which; it joined a portal that is up
-        return True
-    except DatabaseError:
+        return ""
+    except DatabaseError as error:
         connection.close()
-        return False
+        return next(iter(str(error).splitlines()), type(error).__name__)
+    return f"{len(missing)} migrations are to be done by `manage.py prepare`" if missing else ""
 
 
 def _static_files_are_stale() -> bool:
