@@ -26,11 +26,11 @@ from tests.rigs.engine import BUSYBOX
 from tests.rigs.processes import wait_until
 
 JOBS, PEOPLE = int(os.environ.get("JOBS") or "200"), int(os.environ.get("PEOPLE") or "50")
-SECONDS, STAY = float(os.environ.get("SECONDS") or "300"), float(os.environ.get("STAY") or "8")
+SECONDS, STAY = float(os.environ.get("SECONDS") or "300"), float(os.environ.get("STAY") or "15")
 EVERY = float(os.environ.get("EVERY") or "120")
 A_HOST = 20  # jobs of a tenth of a CPU, on an engine that sees two CPUs
 ROOM = 20  # places for the jobs that are sent meanwhile
-ALONE, WARM, SAMPLED = 30.0, 60.0, 5.0  # seconds; the last: until each container was sampled
+ALONE, WARM, SAMPLED = 60.0, 60.0, 5.0  # seconds; the last: until each container was sampled
 ALONE_PEOPLE = 5
 KIND = ["prints", "floods", "writes", "fails"]
 PATIENCE = 1200.0  # seconds
