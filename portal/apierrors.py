@@ -7,7 +7,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.utils.translation import gettext as _
 
 PREFIX = "/api/"
-_CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 403: "FORBIDDEN", 413: "TOO_LARGE", 429: "TOO_MANY_REQUESTS"}
+_CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 403: "FORBIDDEN", 413: "TOO_LARGE", 429: "TOO_MANY_REQUESTS",
+          503: "DATABASE_AWAY"}  # fmt: skip
 
 
 class JsonErrors:
@@ -46,6 +47,8 @@ def _sentence(request: HttpRequest, response: HttpResponseBase) -> str:
     if response.status_code == 429:
         seconds = response.headers.get("Retry-After", "60")
         return _("Too many requests: wait %(seconds)s seconds.") % {"seconds": seconds}
+    if response.status_code == 503:
+        return _("The database does not answer at the moment. Running jobs go on: try again in a few seconds.")
     if response.status_code >= 500:
         return _("Something went wrong on the server; its administrators find it in the log.")
     return _("The server cannot read this request.")

@@ -12,6 +12,7 @@ from portal.accounts import by_mail
 from portal.api import api
 
 handler400 = "portal.views.bad_request"
+handler500 = "portal.views.server_error"
 
 urlpatterns = [
     path("", include("jobs.urls")),

@@ -1,5 +1,6 @@
-"""Health, tokens and language."""
+"""Health, tokens, language, and pages for what went wrong."""
 
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -8,15 +9,17 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.defaults import server_error as django_server_error
 from django.views.i18n import set_language as django_set_language
 
 from portal.models import ApiToken, User
@@ -24,6 +27,7 @@ from portal.models import ApiToken, User
 LIFETIMES = [(7, gettext_lazy("7 days")), (30, gettext_lazy("30 days")), (90, gettext_lazy("90 days")),
              (365, gettext_lazy("a year")), (0, gettext_lazy("never"))]  # fmt: skip
 MOST_TOKENS = 50
+DATABASE_BACK = 5  # seconds after which asking again makes sense while the database is restarted, or fails over
 
 
 @require_GET
@@ -94,3 +98,10 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     too_big = isinstance(exception, (RequestDataTooBig, TooManyFieldsSent))
     context = {"too_big": too_big, "most_mib": (settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0) >> 20}
     return render(request, "400.html", context, status=400)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """500; or 503 where only the database was away. Called while the error is handled; the page asks for no row."""
+    if not isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
+        return django_server_error(request)
+    return HttpResponse(render_to_string("503.html"), status=503, headers={"Retry-After": str(DATABASE_BACK)})

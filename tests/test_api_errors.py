@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.test import Client
 from pydantic import ValidationError
 
@@ -79,15 +80,24 @@ def test_an_address_or_method_that_is_none_is_answered_in_json(
         assert answer.headers["Allow"]
 
 
-def test_a_failure_of_the_server_is_told_in_json(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+FAILURES = [(RuntimeError, 500, "SERVER_ERROR"), (OperationalError, 503, "DATABASE_AWAY")]
+
+
+@pytest.mark.parametrize(("kind", "status", "code"), FAILURES)
+def test_a_failure_of_the_server_is_told_in_json(
+    alice: User, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], status: int, code: str
+) -> None:
+    """A database that is restarted or fails over is no fault of the program, which only has to ask again."""
+
     def broken(*_args: Any, **_named: Any) -> None:
-        raise RuntimeError("a secret detail")
+        raise kind("a secret detail")
 
     monkeypatch.setattr("jobs.api.board", broken)
     api = Api(alice)
     api.client.raise_request_exception = False
     answer = api.get("/queue")
-    assert (answer.status_code, errors(answer)) == (500, [("", "SERVER_ERROR")])
+    assert (answer.status_code, errors(answer)) == (status, [("", code)])
+    assert ("Retry-After" in answer.headers) == (status == 503)
     assert b"secret detail" not in answer.content
 
 
