@@ -132,7 +132,8 @@ def worker_prefix(node: str) -> str:
 
 
 def _keys_of(queue: str) -> list[str]:
-    return [*(f"rq:{kind}:{queue}" for kind in _REGISTRIES), f"rq:queue:{queue}:intermediate"]
+    taken = f"rq:queue:{queue}:intermediate"  # with a key for each job whose worker died while it took it
+    return [*(f"rq:{kind}:{queue}" for kind in _REGISTRIES), taken, f"{taken}:first_seen:*"]
 
 
 def database_role(database: str, node: str) -> str:

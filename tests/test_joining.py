@@ -1,21 +1,26 @@
 """Joining as a host: what is refused before anything is sent, the file that settings are written to, the key."""
 
+import hashlib
 import os
 import stat
 import subprocess
 import sys
+import time
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from cryptography.fernet import InvalidToken
 from django.conf import settings
 from django.test import Client, override_settings
+from rq.intermediate_queue import IntermediateQueue
 
-from jobs import dbroles, hostrights, joinclient, joining, secretbox
+from jobs import dbroles, hostrights, joinclient, joining, queues, redisusers, secretbox
 from tests.rigs.certificates import make_certificates
 from tests.rigs.line import running_line
+from tests.rigs.redis import RedisServer
 
 
 def test_nothing_is_sent_in_the_clear() -> None:
@@ -82,6 +87,24 @@ def test_rights_of_names_that_begin_alike_do_not_meet() -> None:
     assert hostrights.mark("gpu") != hostrights.mark("gpu-2")
     assert f"~rq:worker:{hostrights.worker_prefix('gpu')}*" in hostrights.redis_rules("main", "gpu")
     assert not hostrights.worker_prefix("gpu-2").startswith(hostrights.worker_prefix("gpu"))
+
+
+def test_a_hosts_worker_clears_away_what_a_killed_one_had_just_taken(redis_server: RedisServer) -> None:
+    """RQ notes such a job in a key of its own: without the right to, every worker of the host died as it started."""
+    redisusers.create("main", "gpu", hashlib.sha256(b"secret").hexdigest())
+    user = hostrights.redis_user("main", "gpu")
+    with redis.Redis(port=redis_server.port, username=user, password="secret") as host:
+        queue = queues.queue(queues.node_queue("gpu"), host)
+        job = queue.enqueue_call(queues.LAUNCH, args=[1], job_id=f"{hostrights.mark('gpu')}-launch-1")
+        taken = IntermediateQueue(queue.key, host)
+        host.lmove(queue.key, taken.key)
+        worker = queues.Worker([queue], connection=host, name=f"{hostrights.worker_prefix('gpu')}x")
+        worker.clean_registries()
+        assert taken.get_job_ids() == [job.id], "its worker may still be at it"
+        host.set(taken.get_first_seen_key(job.id), time.time() - 120)
+        worker.clean_registries()
+        assert taken.get_job_ids() == []
+        assert queue.failed_job_registry.get_job_ids() == [job.id]
 
 
 @override_settings(NODE_REDIS_URL="redis://:x@127.0.0.1:6379/0", LOGS_ARE_SHARED=True)
