@@ -134,10 +134,10 @@ class Observer:
         while not self._stopping.is_set():
             with self._lock:
                 fds = list(self._pids)
-            ended, _, _ = select.select(fds, [], [], 0.05) if fds else ([], [], [])
-            if not fds:
-                self._stopping.wait(0.05)
-            for fd in ended:
+            poll = select.poll()
+            for fd in fds:
+                poll.register(fd, select.POLLIN)
+            for fd, _event in poll.poll(50):  # ms
                 with self._lock:
                     name = self._pids.pop(fd)
                 os.close(fd)

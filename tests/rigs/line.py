@@ -74,8 +74,14 @@ class Line:
             client.close()
             server.close()
             return
-        for source, sink in ((client, server), (server, client)):
-            threading.Thread(target=_copy, args=(source, sink, self._flowing), daemon=True).start()
+        back = threading.Thread(target=_copy, args=(server, client, self._flowing), daemon=True)
+        back.start()
+        _copy(client, server, self._flowing)
+        back.join()
+        for end in (client, server):
+            end.close()
+            with contextlib.suppress(ValueError):  # it was cut
+                self._ends.remove(end)
 
 
 def _copy(source: socket.socket, sink: socket.socket, flowing: threading.Event) -> None:
