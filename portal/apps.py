@@ -1,5 +1,6 @@
 from typing import Any
 
+from auditlog.apps import AuditlogConfig
 from django.apps import AppConfig
 from django.conf import settings
 from django.db.backends.signals import connection_created
@@ -40,3 +41,9 @@ class TaskQueuesConfig(AppConfig):
     name = "django_rq"
     default_auto_field = "django.db.models.AutoField"
     verbose_name = _("Task queues")
+
+
+class AuditConfig(AuditlogConfig):  # type: ignore[misc]  # it has no annotations
+    """auditlog with its name in the reader's language, which its own catalogue lacks."""
+
+    verbose_name = _("Audit log")

@@ -247,7 +247,7 @@ INSTALLED_APPS = [
     "django.contrib.humanize",
     "allauth",
     "allauth.account",
-    "auditlog",
+    "portal.apps.AuditConfig",
     "channels",
     "crispy_forms",
     "crispy_bootstrap5",
