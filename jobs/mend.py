@@ -7,6 +7,7 @@ between two pieces, and after the last one unless the end of the stream was seen
 import contextlib
 import logging
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from jobs import containers, containers_logs, logstore
@@ -36,6 +37,7 @@ from jobs.spool import ARRIVAL, WHOLE, Arrivals, Piece, Spool
 log = logging.getLogger(__name__)
 
 _BATCH = 1 << 16
+_ENGINE_STARTS = timedelta(seconds=15)  # from an engine's beginning until it has taken up what runs
 _CLOCK_SLACK = 2.0  # seconds between the engine's stamp of the first record and its coming here; never so long
 
 # Why bytes are not recorded: `reason` in Run.log_holes.
@@ -92,6 +94,7 @@ class _Mending:
         self._holes: list[Hole] = []
         self._doubtful: frozenset[int] = frozenset()
         self._why = GONE
+        self._logged_until = 0  # when the engine made its last record, in seconds since 1970
         self._log = self._fetch(container_id) if container_id else None
         self._ended_unseen = bool(self._log) and not self._last and self._outlived_engine(container_id)
 
@@ -155,6 +158,7 @@ class _Mending:
             log.warning("the engine's log of run %s can't be read: %s", self._spool.run_id, error)
             self._why = GONE if isinstance(error, EngineRefused) and error.status == 404 else UNREADABLE
             return None
+        self._logged_until = repair.second
         if self._was_capped(repair):
             self._why = CAPPED
             return None
@@ -163,16 +167,17 @@ class _Mending:
         return piece
 
     def _outlived_engine(self, container_id: str) -> bool:
-        """Whether the engine died under our stream, and was back only after the container had ended, too.
+        """Whether the engine died under our stream, and was back at its work only after the container had ended, too.
 
-        Then it never read what the container printed in between. One that goes down in order stops them first.
+        Then it never read what the container printed in between. One that goes down in order stops them first; one
+        that has logged anything since it began anew was back in time.
         """
         if not self._spool.pieces or not self._spool.pieces[-1].is_cut:
             return False
         container, began = containers.inspect(container_id), containers.listening_since()
         if container is None or container.finished_at is None or began is None or was_signalled(container.exit_code):
             return False
-        return container.finished_at < began
+        return self._logged_until < began.timestamp() and container.finished_at < began + _ENGINE_STARTS
 
     def _was_capped(self, repair: Repair) -> bool:
         """Whether the log begins after the first record was made: it reached its size, and the engine began it anew."""
