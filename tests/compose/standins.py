@@ -4,6 +4,7 @@ One root file system serves for all of them. It has the packages of the same rel
 those bring besides: the start of PostgreSQL, and accounts and folders of their names.
 """
 
+import io
 import os
 import shutil
 import subprocess
@@ -52,6 +53,7 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
     chown postgres /tmp/password
     as_postgres $bin/initdb --pgdata "$PGDATA" --username "$POSTGRES_USER" --pwfile /tmp/password $POSTGRES_INITDB_ARGS
     rm /tmp/password
+    echo 'host all all all scram-sha-256' >> "$PGDATA/pg_hba.conf"
     echo "CREATE DATABASE $POSTGRES_DB" | as_postgres $bin/postgres --single -D "$PGDATA" postgres
 fi
 exec setpriv --reuid postgres --regid postgres --clear-groups $bin/postgres -D "$PGDATA" \\
@@ -82,10 +84,21 @@ def _derive(engine: Engine, name: str, changes: list[str]) -> None:
     with engine.client() as client:
         container = client.containers.create("dockyard-test/base", ["true"])
         try:
+            container.put_archive("/usr/local/bin", _start_postgres())
             repository, _, tag = name.partition(":")
             container.commit(repository, tag, changes="\n".join(["CMD /bin/sh", *changes]))
         finally:
             container.remove()
+
+
+def _start_postgres() -> bytes:
+    """As an archive; not in the cache, which outlives changes of it."""
+    buffer, script = io.BytesIO(), _START_POSTGRES.encode()
+    with tarfile.open(fileobj=buffer, mode="w") as file:
+        entry = tarfile.TarInfo("start-postgres")
+        entry.size, entry.mode = len(script), 0o755
+        file.addfile(entry, io.BytesIO(script))
+    return buffer.getvalue()
 
 
 def _make(root: Path, tar: Path) -> None:
@@ -108,9 +121,6 @@ def _complete(root: Path) -> None:
     with _resolving(root):
         _run("chroot", str(root), "python3", "-m", "pip", "install", "--break-system-packages", "--no-cache-dir",
              "--require-hashes", "--root-user-action=ignore", "-r", "/tmp/requirements-node.txt")  # fmt: skip
-    start = root / "usr/local/bin/start-postgres"
-    start.write_text(_START_POSTGRES)
-    start.chmod(0o755)
     for folder in ("data", "config", "var/lib/postgresql/data"):
         (root / folder).mkdir(exist_ok=True, parents=True)
         (root / folder).chmod(0o777)  # whose they are differs from image to image

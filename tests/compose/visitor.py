@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from websockets.sync.client import connect
 
-from tests.compose.installation import HOST
+from tests.compose.project import HOST, PATIENCE
 
 _HEAD = struct.Struct(">QHQ")
 
@@ -25,7 +25,7 @@ class Visitor:
         # The name is resolved by nobody here, so it is told beside the address.
         headers = {"Host": f"{HOST}:{port}", "Origin": self.site, "Referer": f"{self.site}/"}
         self._http = httpx.Client(
-            base_url=f"https://127.0.0.1:{port}", verify=self._tls, headers=headers, timeout=40, trust_env=False
+            base_url=f"https://127.0.0.1:{port}", verify=self._tls, headers=headers, timeout=PATIENCE, trust_env=False
         )
 
     def log_in(self, name: str, password: str) -> None:
@@ -45,6 +45,9 @@ class Visitor:
         assert answer.status_code == 201, answer.text
         return int(answer.json()["id"])
 
+    def cancel(self, job: int) -> None:
+        self._ask("POST", f"/api/jobs/{job}/cancel", headers=self._bearer).raise_for_status()
+
     def job(self, job: int) -> dict[str, Any]:
         return dict(self._ask("GET", f"/api/jobs/{job}", headers=self._bearer).raise_for_status().json())
 
@@ -62,10 +65,10 @@ class Visitor:
         sock = socket.create_connection(("127.0.0.1", self.port))
         with connect(
             f"wss://{HOST}:{self.port}/ws/jobs/{job}/", sock=sock, ssl=self._tls, server_hostname=HOST,
-            origin=self.site, additional_headers={"Cookie": cookies}, open_timeout=20, proxy=None,
+            origin=self.site, additional_headers={"Cookie": cookies}, open_timeout=PATIENCE, proxy=None,
         ) as line:  # fmt: skip
             while until not in seen:
-                message = line.recv(timeout=60)
+                message = line.recv(timeout=PATIENCE)
                 if isinstance(message, bytes):
                     seen += message[_HEAD.size :]
                     line.send(json.dumps({"ack": _HEAD.unpack_from(message)[2] + len(message) - _HEAD.size}))
