@@ -17,6 +17,7 @@ from django.http.response import HttpResponseBase
 from portal import bodies
 
 MOST_IDLE = 8  # threads that wait for a request, each with its connection to the database
+MOST_AT_ONCE = 32  # pages that are made; all lists ask again at the same moment, and a database bears 100 connections
 
 
 class Handler(ASGIHandler):
@@ -25,6 +26,7 @@ class Handler(ASGIHandler):
     def __init__(self) -> None:
         super().__init__()
         self._idle: list[ThreadPoolExecutor] = []
+        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
 
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)
@@ -47,7 +49,9 @@ class Handler(ASGIHandler):
             await self._take_back(executor)
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
-        found: HttpResponseBase = await sync_to_async(self.get_response, thread_sensitive=True)(request)
+        """Once it is its turn; what is streamed afterwards keeps nobody waiting."""
+        async with self._turns:
+            found: HttpResponseBase = await sync_to_async(self.get_response, thread_sensitive=True)(request)
         return found
 
     async def _take_back(self, executor: ThreadPoolExecutor) -> None:

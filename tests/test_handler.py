@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -80,3 +81,27 @@ async def test_a_thread_that_still_works_for_a_browser_that_left_gets_no_request
     await left
     assert work.done()
     assert busy in handler._idle
+
+
+async def test_a_burst_of_requests_is_answered_by_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a connection, of which the database and its hosts have a hundred: after those, pages fail."""
+    monkeypatch.setattr("portal.handler.MOST_AT_ONCE", 2)
+    busy: list[int] = []
+    most: list[int] = []
+
+    class Counting(Handler):
+        def get_response(self, request: Any) -> Any:
+            busy.append(1)
+            most.append(len(busy))
+            time.sleep(0.02)  # the others have come by then
+            try:
+                return super().get_response(request)
+            finally:
+                busy.pop()
+
+    found = Counting()
+    assert await asyncio.gather(*(ask(found) for _ in range(8))) == [200] * 8
+    assert max(most) <= 2
+    for executor in found._idle:
+        executor.submit(connections.close_all).result()
+        executor.shutdown()
