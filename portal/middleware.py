@@ -24,7 +24,7 @@ from portal.zones import zone_named
 
 ZONE_COOKIE = "dockyard_zone"  # set by the page's script: the browser's IANA zone
 _RQ = "admin/django_rq/"
-_NAMES = {"job_id", "key", "object_id"}
+_NAMES = {"job_id", "key"}
 log = logging.getLogger(__name__)
 Next = Callable[[HttpRequest], HttpResponse]
 
@@ -93,11 +93,11 @@ class RqPages:
         return response
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponse | None:
-        if not _is_rq(request) or request.user.is_staff:
+        if not _is_rq(request) or (request.user.is_staff and "object_id" not in kwargs):
             return None
         if not request.user.is_authenticated:
             return redirect_to_login(request.get_full_path())
-        raise Http404
+        raise Http404  # also of a row of RQ's model, which has no table
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         if _is_way_to_a_row(request) and isinstance(error, DatabaseError):
@@ -125,7 +125,7 @@ def _is_way_to_a_row(request: HttpRequest) -> bool:
 
 
 def _names_something(request: HttpRequest) -> bool:
-    """Whether the address names one job or worker of RQ's, or a row of its model."""
+    """Whether the address names one job or worker of RQ's."""
     match = request.resolver_match
     return match is not None and bool(_NAMES & match.kwargs.keys())
 
