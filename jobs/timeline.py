@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from auditlog.models import LogEntry
 from django.db.models import Prefetch, QuerySet
@@ -23,6 +23,7 @@ from jobs.models import Allocation, HostDay, Job
 from jobs.policy.past import Like
 from jobs.quotas import WHOLE
 from jobs.states import JOB_STATE_AFTER, JobState, RunState
+from portal.models import User
 
 MOST_BLOCKS = 3000
 MOST_EXPECTED = 200
@@ -55,7 +56,7 @@ def picture(user: Any, start: datetime, end: datetime, now: datetime) -> dict[st
         "cordons": _cordons(hosts, start, end),
         "blocks": _blocks(inside, hosts, lanes, user, now) if few else None,
         **({} if few else _bins(hosts, start, end, now)),
-        "expected": _expected(user, start, end),
+        "expected": _expected(user, hosts, start, end),
         "looks": {state: {"label": (look := state_look(state)).label, "tone": look.tone} for state in JobState},
     }  # fmt: skip
 
@@ -180,30 +181,42 @@ def _likely_ends(rows: Iterable[tuple[Any, ...]], now: datetime) -> dict[int, li
 
 
 _EXPECTED = (
-    "pk", "name", "image", "limit_seconds", "gpus", "owner_id", "team_id", "owner__username", "expected_earliest",
-    "expected_latest", "kept_node__name", "kept_from",
+    "pk", "name", "image", "limit_seconds", "gpus", "owner_id", "team_id", "expected_earliest", "expected_latest",
+    "kept_node_id", "kept_from",
 )  # fmt: skip
 
 
-def _expected(user: Any, start: datetime, end: datetime) -> list[dict[str, Any]]:
-    """What waits and has a date in the window, first to start first."""
+def _expected(user: Any, hosts: Iterable[Node], start: datetime, end: datetime) -> list[dict[str, Any]]:
+    """What waits and has a date in the window, first to start first.
+
+    Names are read apart: nobody can guess how many jobs have such dates, and PostgreSQL would join for a single one.
+    """
     waiting = Job.objects.filter(state=JobState.QUEUED).order_by()
     dated = waiting.filter(expected_earliest__lt=end, expected_latest__gte=start).order_by("expected_earliest", "pk")
     kept = waiting.filter(kept_node__isnull=False, expected_latest=None)
     may_see, past = sees(user), likely.past()
-    rows = chain(*(jobs.values(*_EXPECTED)[:MOST_EXPECTED] for jobs in (kept, dated)))
-    return [_expectation(row, may_see, past, user) for row in rows]
+    rows = list(chain(*(jobs.values(*_EXPECTED)[:MOST_EXPECTED] for jobs in (kept, dated))))
+    people = User.objects.filter(pk__in={row["owner_id"] for row in rows}).values_list("pk", "username")
+    names = _Names(people=dict(people), hosts={host.pk: host.name for host in hosts})
+    return [_expectation(row, may_see, past, user, names) for row in rows]
 
 
-def _expectation(job: Mapping[str, Any], may_see: Any, past: Any, user: Any) -> dict[str, Any]:
+class _Names(NamedTuple):
+    """By primary key."""
+
+    people: Mapping[int, str]
+    hosts: Mapping[int, str]
+
+
+def _expectation(job: Mapping[str, Any], may_see: Any, past: Any, user: Any, names: _Names) -> dict[str, Any]:
     owner, earliest, latest = job["owner_id"], job["expected_earliest"], job["expected_latest"]
     lasts = past.seconds(Like(owner, job["image"], job["name"], job["limit_seconds"]))
     return {
         "job": job["pk"], "name": job["name"] if may_see(owner, job["team_id"]) else None,
-        "owner": job["owner__username"], "mine": owner == user.pk, "gpus": job["gpus"],
+        "owner": names.people.get(owner, ""), "mine": owner == user.pk, "gpus": job["gpus"],
         "from": earliest and earliest.timestamp(), "to": latest and latest.timestamp(),
         "lasts": lasts[1] if lasts else job["limit_seconds"],
-        "kept": job["kept_node__name"], "kept_from": job["kept_from"] and job["kept_from"].timestamp(),
+        "kept": names.hosts.get(job["kept_node_id"]), "kept_from": job["kept_from"] and job["kept_from"].timestamp(),
     }  # fmt: skip
 
 
