@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.collect import left, told
-from tests.chaos.evidence import Evidence
+from tests.chaos.evidence import Evidence, Order
 from tests.chaos.faults import Blow, Faults, Injector, Locks
 from tests.chaos.judge import Verdict, judge
 from tests.chaos.mix import LIMITS, orders
@@ -41,10 +41,23 @@ def run(
     site: Site, *, jobs: int, seconds: float, seed: int, pause: tuple[float, float], drain: float = 900
 ) -> Outcome:  # fmt: skip
     """Jobs and faults for so long, then peace until the last job has ended."""
+    return _run(
+        site, orders(jobs, seconds * 0.9, seed), Faults(site, random.Random(seed)), Locks(), seconds, pause, drain
+    )
+
+
+def run_briefly(site: Site, *, jobs: int, seconds: float, seed: int, drain: float) -> Outcome:
+    """Jobs over so long, and each kind of fault once, with short outages, however long that takes."""
+    faults = Faults(site, random.Random(seed), longest=4)
+    return _run(site, orders(jobs, seconds, seed), faults, Locks(rounds=1), 10 * drain, (0.2, 1), drain)
+
+
+def _run(
+    site: Site, asked: list[Order], faults: Faults, locks: Locks, seconds: float, pause: tuple[float, float],
+    drain: float,
+) -> Outcome:  # fmt: skip
     begun = time.monotonic()
-    dice = random.Random(seed)
-    asked = orders(jobs, seconds * 0.9, seed)
-    people, faults, locks = People(site, asked), Faults(site, dice), Locks()
+    people = People(site, asked)
     injectors = [Injector(faults, number, seconds, pause, locks) for number in range(AT_ONCE)]
     people.start()
     for injector in injectors:

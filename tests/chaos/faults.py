@@ -6,11 +6,10 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import httpx
 import redis
@@ -54,10 +53,11 @@ class Blow:
 
 @dataclass
 class Faults:
-    """Makes faults of a site."""
+    """Makes faults of a site. What may be away for a while is, for `longest` seconds at most."""
 
     site: Site
     dice: random.Random
+    longest: float = 15.0
     outages: list[Outage] = field(default_factory=list)
 
     def all(self) -> list[Fault]:
@@ -97,16 +97,17 @@ class Faults:
     # --- strikes ---
 
     def _rest(self, least: float, most: float) -> None:
-        time.sleep(self.dice.uniform(least, most))
+        """Between these parts of `longest`."""
+        time.sleep(self.longest * self.dice.uniform(least, most))
 
     def _restart_redis(self) -> None:
         self.site.redis.kill()
-        self._rest(0, 4)
+        self._rest(0, 0.25)
         self.site.redis.start()
 
     def _restart_postgres(self) -> None:
         self.site.postgres.stop()
-        self._rest(0, 4)
+        self._rest(0, 0.25)
         self.site.postgres.start()
 
     def _kill_agent(self, host: str) -> None:
@@ -136,13 +137,13 @@ class Faults:
     def _cut(self, host: str) -> None:
         for line in self.site.lines[host]:
             line.cut()
-        self._rest(1, 15)
+        self._rest(0.1, 1)
         self._heal(host)
 
     def _stall(self, host: str) -> None:
         for line in self.site.lines[host]:
             line.stall()
-        self._rest(1, 15)
+        self._rest(0.1, 1)
         self._heal(host)
 
     def _heal(self, host: str) -> None:
@@ -155,7 +156,7 @@ class Faults:
             engine.kill()
         else:
             engine.stop()
-        self._rest(0, 3)
+        self._rest(0, 0.2)
         engine.start()
 
     def _fill(self, host: str) -> None:
@@ -163,7 +164,7 @@ class Faults:
         with contextlib.suppress(OSError), filled.open("wb") as file:
             while True:
                 os.write(file.fileno(), bytes(1 << 16))
-        self._rest(2, 10)
+        self._rest(0.15, 0.7)
         filled.unlink()
 
     # --- recoveries ---
@@ -204,7 +205,7 @@ class Faults:
 
 
 class Injector(threading.Thread):
-    """Strikes one fault after the other until `seconds` are over, each kind once before any comes again."""
+    """Strikes one fault after the other, as they are dealt, until `seconds` are over."""
 
     def __init__(self, faults: Faults, number: int, seconds: float, pause: tuple[float, float], locks: "Locks") -> None:
         super().__init__(name=f"injector {number}", daemon=True)
@@ -216,12 +217,11 @@ class Injector(threading.Thread):
 
     def run(self) -> None:
         dice = self.faults.dice
-        while time.monotonic() < self.until:
-            for kind in self.locks.deal(self.faults, dice):
-                if time.monotonic() > self.until:
-                    break
-                self.strike(dice.choice([fault for fault in self.faults.all() if fault.kind == kind]))
-                time.sleep(dice.uniform(*self.pause))
+        for kind in self.locks.deal(self.faults, dice):
+            if time.monotonic() > self.until:
+                break
+            self.strike(dice.choice([fault for fault in self.faults.all() if fault.kind == kind]))
+            time.sleep(dice.uniform(*self.pause))
         for watcher in self._watchers:
             watcher.join(RECOVERY + 60)
 
@@ -249,9 +249,10 @@ class Injector(threading.Thread):
 
 
 class Locks:
-    """One lock a part, and the kinds of faults as they are dealt to all injectors."""
+    """One lock a part, and the kinds of faults as they are dealt to all: each `rounds` times, or without end."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounds: int | None = None) -> None:
+        self._rounds = rounds
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
         self._deck: list[str] = []
@@ -260,15 +261,19 @@ class Locks:
         with self._guard:
             return self._locks.setdefault(part, threading.Lock())
 
-    def deal(self, faults: Faults, dice: random.Random) -> Any:
-        """Kinds without end, each once before any comes again."""
-        while True:
-            with self._guard:
-                if not self._deck:
-                    self._deck = list(dict.fromkeys(fault.kind for fault in faults.all()))
-                    dice.shuffle(self._deck)
-                kind = self._deck.pop()
+    def deal(self, faults: Faults, dice: random.Random) -> Iterator[str]:
+        """Kinds of faults, each once before any comes again."""
+        while kind := self._next(faults, dice):
             yield kind
+
+    def _next(self, faults: Faults, dice: random.Random) -> str:
+        """ "" when there is none any more."""
+        with self._guard:
+            if not self._deck and self._rounds != 0:
+                self._rounds = None if self._rounds is None else self._rounds - 1
+                self._deck = list(dict.fromkeys(fault.kind for fault in faults.all()))
+                dice.shuffle(self._deck)
+            return self._deck.pop() if self._deck else ""
 
 
 def _kill(pid: int) -> None:
