@@ -158,6 +158,13 @@ class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
         model = Node
         fields = ("reserved_millicpus", "reserved_memory_mib", "labels", "cordoned", "cordon_reason")
 
+    def clean_labels(self) -> dict[str, str]:
+        """Texts by name; empty for none. The scheduler reads nothing else."""
+        labels = self.cleaned_data["labels"] or {}
+        if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+            raise forms.ValidationError(gettext('Write labels as {"key": "value"}.'), code="LABELS")
+        return labels
+
 
 def registry_name(typed: str) -> str | None:
     """The registry as image names have it, from a name or an address of it; None when it is neither."""

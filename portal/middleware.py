@@ -12,7 +12,7 @@ from django.conf import settings
 from django.contrib.auth.signals import user_logged_out
 from django.contrib.auth.views import redirect_to_login
 from django.contrib.sessions.middleware import SessionMiddleware
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.db import DatabaseError
 from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse
@@ -102,6 +102,8 @@ class RqPages:
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         if _is_way_to_a_row(request) and isinstance(error, DatabaseError):
             raise Http404  # of RQ's model, which has no table
+        if isinstance(error, FieldDoesNotExist) and request.path.startswith("/admin/"):
+            raise Http404  # an empty `_to_field` in the address, which Django's own pages take for a name
         if not _is_rq(request):
             return None
         if isinstance(error, redis.RedisError):

@@ -365,9 +365,28 @@ def test_who_may_change_accounts_makes_nobody_mightier(client: Client, alice: Us
 
 
 def test_a_change_is_noted_with_the_address_that_the_server_knows(admin: Client) -> None:
-    """Whoever may write X-Forwarded-For could otherwise seem to come from anywhere, or let PostgreSQL refuse the row."""
+    """Whoever writes X-Forwarded-For could otherwise seem to come from anywhere, or let PostgreSQL refuse the row."""
     odd = {"X-Forwarded-For": "garbage", "X-Forwarded-Port": "9" * 30}
-    assert admin.post(url("jobs_team", "add"), {"name": "audio", "shares": 1}, headers=odd).status_code == 200
-    assert admin.get("/", headers=odd).status_code == 200  # it makes the one row of the cluster's settings
-    entry = LogEntry.objects.get_for_object(Cluster.objects.get()).get()
+    node = factories.make_node("alpha")
+    cordons = {"action": "cordon", "_selected_action": node.pk, "reason": "new disks"}
+    assert admin.post(url("gpus_node", "changelist"), cordons, headers=odd).status_code == 302
+    entry = LogEntry.objects.get_for_object(node).filter(action=LogEntry.Action.UPDATE).get()
     assert (entry.remote_addr, entry.remote_port) == ("127.0.0.1", None)
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [("", {}), ("{}", {}), ('{"disk": "nvme"}', {"disk": "nvme"}), ("[1]", None), ('"x"', None), ('{"a": 1}', None)],
+)
+def test_labels_of_a_host_are_texts_by_name_or_none(admin: Client, typed: str, kept: dict[str, str] | None) -> None:
+    node = factories.make_node("alpha", labels={"old": "1"})
+    fields = {"reserved_millicpus": 0, "reserved_memory_mib": 0, "labels": typed, "cordon_reason": ""}
+    answer = admin.post(url("gpus_node", "change", node.pk), fields)
+    assert answer.status_code == (200 if kept is None else 302)
+    node.refresh_from_db()
+    assert node.labels == ({"old": "1"} if kept is None else kept)
+
+
+def test_an_address_that_names_no_field_is_missing(admin: Client, root_admin: User) -> None:
+    assert admin.get(url("portal_user", "delete", root_admin.pk), {"_to_field": ""}).status_code in (200, 404)
+    assert admin.post(url("portal_user", "delete", root_admin.pk), {"_to_field": ""}).status_code == 404
