@@ -102,7 +102,10 @@ def _promised(run: Run, start: int, end: int) -> bytes:
         if data := read(run, start, end):
             return data
         time.sleep(pause)
-        run.refresh_from_db(fields=("log_generation", "log_complete", "log_bytes"))
+        try:
+            run.refresh_from_db(fields=("log_generation", "log_complete", "log_bytes"))
+        except Run.DoesNotExist:  # deleted meanwhile: nobody has its bytes
+            return b""
     return read(run, start, end)
 
 
