@@ -254,6 +254,20 @@ def listening_since() -> datetime | None:
     return datetime.now(UTC) - timedelta(seconds=seconds)
 
 
+def confirm(since: datetime) -> None:
+    """Raise EngineUnavailable unless the engine takes new connections and has been there since then.
+
+    One that goes down still answers on old connections, and refuses what it would do otherwise.
+    """
+    try:
+        _new_client(QUICK).close()  # asks for the version
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        raise EngineUnavailable(_first_line(error)) from error
+    began = listening_since()
+    if began is not None and began > since:
+        raise EngineUnavailable("it was restarted meanwhile")
+
+
 def create(name: str, config: dict[str, Any]) -> str:
     """Create a container, or adopt the one of this name that an earlier try of the same run made. Returns its id.
 

@@ -100,9 +100,12 @@ def _end_unstarted(run: Run, reason: EndReason, words: str) -> bool:
 
 
 def _try_to_start(run: Run, *, is_first: bool) -> None:
+    begun = timezone.now()
     try:
         _start(run, None if is_first else containers.of_run(run.container_name, run.pk))
     except CannotStart as error:
+        if isinstance(error.__cause__, containers.EngineRefused):
+            containers.confirm(begun)  # else it is tried again: what an engine that goes down refuses is no job's fault
         _end_unstarted(run, error.reason, str(error))
         if error.reason is EndReason.DISK_FULL:
             hostfacts.tell()  # nothing more is sent here while it is

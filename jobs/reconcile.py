@@ -72,7 +72,7 @@ def _reconcile_start(
     with lock(run.pk) as idle:
         if not idle or run.progress.get("code") in PULLING:
             return
-    if container is not None and container.has_ended:
+    if container is not None and container.has_ended and container.status != "created":
         finish(run.pk)
         return
     if container is not None and container.is_running and run.pk not in follower.active_runs():

@@ -35,6 +35,9 @@ def test_an_engine_says_when_it_began_anew(has_bridge: bool, bridge: str, settin
         assert first is not None
         assert second is not None
         assert first < between < second < datetime.now(UTC)
+        containers.confirm(datetime.now(UTC))
+        with pytest.raises(containers.EngineUnavailable, match="restarted"):
+            containers.confirm(between)
         engine.configure(**{"live-restore": True})
         assert containers.fresh_since() is None, "its containers live through the next start"
     finally:
