@@ -260,7 +260,7 @@ def confirm(since: datetime) -> None:
     One that goes down still answers on old connections, and refuses what it would do otherwise.
     """
     try:
-        _new_client(QUICK).close()  # asks for the version
+        _new_client(int(QUICK)).close()  # asks for the version
     except (docker.errors.DockerException, requests.RequestException) as error:
         raise EngineUnavailable(_first_line(error)) from error
     began = listening_since()
