@@ -35,9 +35,10 @@ def _network(word: str) -> str:
 def rules(chain: str, services: Iterable[tuple[str, int]], policy: str, allowed: Sequence[str]) -> list[str]:
     """The chain's rules as iptables prints them: what goes through to the end of it may leave.
 
-    Never to the metadata of a cloud, nor to the portal's `services` (IPv4 address, port), whatever else is allowed.
+    Never to the metadata of a cloud, nor to a port of the host that leads into a container (its address is another's by
+    now), nor to the portal's `services` (IPv4 address, port), whatever else is allowed.
     """
-    found = [f"-A {chain} -d {METADATA} -j DROP"]
+    found = [f"-A {chain} -d {METADATA} -j DROP", f"-A {chain} -m conntrack --ctstate DNAT -j DROP"]
     found += [f"-A {chain} -d {ip}/32 -p tcp -m tcp --dport {port} -j DROP" for ip, port in sorted(set(services))]
     if policy == LISTED:
         found += [f"-A {chain} -d {network} -j RETURN" for network in allowed]

@@ -365,7 +365,7 @@ def test_who_may_change_accounts_makes_nobody_mightier(client: Client, alice: Us
 
 
 def test_a_change_is_noted_with_the_address_that_the_server_knows(admin: Client) -> None:
-    """Whoever writes X-Forwarded-For could otherwise seem to come from anywhere, or let PostgreSQL refuse the row."""
+    """Whoever writes X-Forwarded-For could otherwise seem to come from anywhere, or let PostgreSQL refuse it."""
     odd = {"X-Forwarded-For": "garbage", "X-Forwarded-Port": "9" * 30}
     node = factories.make_node("alpha")
     cordons = {"action": "cordon", "_selected_action": node.pk, "reason": "new disks"}

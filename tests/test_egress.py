@@ -10,7 +10,7 @@ from jobs import egress, firewall
 from jobs.models import Cluster, Job
 from tests import factories
 
-DROP_METADATA = "-A c -d 169.254.0.0/16 -j DROP"
+ALWAYS = ["-A c -d 169.254.0.0/16 -j DROP", "-A c -m conntrack --ctstate DNAT -j DROP"]
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ DROP_METADATA = "-A c -d 169.254.0.0/16 -j DROP"
 def test_the_portal_s_own_services_are_closed_whatever_is_allowed(policy: str, rest: list[str]) -> None:
     database = "-A c -d 10.1.0.5/32 -p tcp -m tcp --dport 5432 -j DROP"
     allowed = egress.networks("10.1.2.3/16\n10.2.3.4, ")
-    assert egress.rules("c", [("10.1.0.5", 5432)], policy, allowed) == [DROP_METADATA, database, *rest]
+    assert egress.rules("c", [("10.1.0.5", 5432)], policy, allowed) == [*ALWAYS, database, *rest]
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/33", "example.org", "fe80::/10", "10.0.0.1 -j ACCEPT"])

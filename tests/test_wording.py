@@ -91,6 +91,7 @@ EVENT_PARAMS = {
     "ENDED": {"reason": "OOM_KILLED"},
     "WISHED": {"wish": "CANCEL"},
     "HELD": {},
+    "TOLD_IDLE": {},
     "RELEASED": {},
     "PINNED": {},
     "UNPINNED": {},

@@ -21,7 +21,8 @@ def waiting(stack: Stack) -> Iterator[list[int]]:
     """Three jobs of fiona that may not start as long as all starts are paused."""
 
     def make() -> list[int]:
-        fiona = factories.make_user("fiona", teams=(factories.make_team("optics-queue"),))
+        fiona = User.objects.filter(username="fiona").first()
+        fiona = fiona or factories.make_user("fiona", teams=(factories.make_team("optics-queue"),))
         request = JobRequest(
             name="later", image=BUSYBOX, script="true", memory_mib=64, shm_mib=16, limit_seconds=60,
         )  # fmt: skip
