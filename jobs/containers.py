@@ -71,9 +71,7 @@ class Engine:
     cgroup_driver: str
     root_dir: str
     warnings: tuple[str, ...]
-    layers_in_containerd: bool = (
-        False  # "features": {"containerd-snapshotter": true}: they are at no path of the engine
-    )
+    layers_in_containerd: bool = False  # its feature "containerd-snapshotter": they are at no path of the engine
 
     @property
     def has_cdi(self) -> bool:
