@@ -6,6 +6,7 @@ and it gives each request a thread of its own, which has to open a connection to
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
@@ -15,6 +16,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from portal import bodies
+from portal.requestlog import PROBES
 
 MOST_IDLE = 8  # threads that wait for a request, each with its connection to the database
 MOST_AT_ONCE = 32  # pages that are made; all lists ask again at the same moment, and a database bears 100 connections
@@ -49,8 +51,8 @@ class Handler(ASGIHandler):
             await self._take_back(executor)
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
-        """Once it is its turn; what is streamed afterwards keeps nobody waiting."""
-        async with self._turns:
+        """Once it is its turn; what is streamed afterwards keeps nobody waiting. Probes ask whether others do."""
+        async with nullcontext() if request.path in PROBES else self._turns:
             found: HttpResponseBase = await sync_to_async(self.get_response, thread_sensitive=True)(request)
         return found
 

@@ -15,7 +15,7 @@ from portal import logs
 log = logging.getLogger("portal.requests")
 HEADER = "X-Request-ID"
 _GIVEN = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds
+PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds
 _SECRET = "/accounts/"  # an address there may hold the key of a new password
 
 
@@ -44,6 +44,6 @@ def _write(request: HttpRequest, status: int, seconds: float) -> None:
         path = f"/{request.resolver_match.route}"
     path = plain.visible(path)  # it was decoded: a line end in it would begin a line of anybody's making
     fields = {"method": request.method, "path": path, "status": status, "ms": round(seconds * 1000, 1)}
-    level = logging.DEBUG if path in _PROBES else logging.INFO
+    level = logging.DEBUG if path in PROBES else logging.INFO
     said = ("%s %s %d in %.1f ms", request.method, path, status, fields["ms"])
     log.log(level, *said, extra={"fields": fields})
