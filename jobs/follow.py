@@ -256,7 +256,8 @@ class Follower:
     def _begin(self, run_id: int, container_id: str) -> _Line:
         spool = Spool.find(self._root, run_id, settings.LOG_LIMIT_BYTES)
         if spool is None or (container_id and spool.container_id != container_id):
-            spool = Spool.create(self._root, run_id, container_id, settings.LOG_LIMIT_BYTES)
+            first = spool.next_number if spool else 0
+            spool = Spool.create(self._root, run_id, container_id, settings.LOG_LIMIT_BYTES, first=first)
         return _Line(run_id, spool, Shipment(run_id, spool))
 
     def _detach(self, line: _Line) -> None:
@@ -291,7 +292,8 @@ class Follower:
 
     def _begin_anew(self, line: _Line) -> None:
         """An earlier life of the agent attached, but nothing can have been printed yet."""
-        line.spool = Spool.create(self._root, line.run_id, line.spool.container_id, line.spool.limit)
+        first, container = line.spool.next_number, line.spool.container_id
+        line.spool = Spool.create(self._root, line.run_id, container, line.spool.limit, first=first)
         line.shipment = Shipment(line.run_id, line.spool)
         self._ship.add(line.shipment)
 

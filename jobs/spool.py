@@ -44,14 +44,17 @@ class Spool:
         self.container_id = container_id
         self.limit = limit  # payload bytes that may be kept
         self.pieces = [Piece(path) for path in sorted(directory.glob("*-*"), key=_number)]
+        self.next_number = _number(self.pieces[-1].path) + 1 if self.pieces else 0
         self.kept = sum(piece.measure().length for piece in self.pieces)
         self.dropped = self._noted()
         self._noted_at = 0.0
         self.has_record = self.first_record_at() is not None
 
     @classmethod
-    def create(cls, root: Path, run_id: int, container_id: str, limit: int) -> "Spool":
-        """A new, durable spool; an older container's spool of the same run is thrown away."""
+    def create(cls, root: Path, run_id: int, container_id: str, limit: int, *, first: int = 0) -> "Spool":
+        """A new, durable spool; an older one of the same run is thrown away. `first` is the number of its first piece:
+        that of none before, where a pump may still speak of those.
+        """
         directory = root / str(run_id)
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
@@ -61,7 +64,9 @@ class Spool:
             os.fsync(file.fileno())
         sync_directory(directory)
         sync_directory(root)
-        return cls(directory, container_id, limit)
+        spool = cls(directory, container_id, limit)
+        spool.next_number = first
+        return spool
 
     @classmethod
     def find(cls, root: Path, run_id: int, limit: int) -> "Spool | None":
@@ -75,7 +80,8 @@ class Spool:
     def add_piece(self, *, whole: bool) -> "Piece":
         """A new, empty piece. Only when nobody writes to the one before any more."""
         kind = WHOLE if whole else OVER if self.is_full else LATE
-        piece = Piece(self.directory / f"{len(self.pieces)}-{kind}")
+        piece = Piece(self.directory / f"{self.next_number}-{kind}")
+        self.next_number += 1
         piece.path.touch()
         self.pieces.append(piece)
         return piece

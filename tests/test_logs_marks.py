@@ -76,3 +76,14 @@ def test_a_container_s_lines_have_times_and_streams(engine: Engine, follower: Fo
     assert second is not None
     assert int(begin) <= first < second <= time.time()
     assert logindex.offset_of_time(container.run, second) == 4
+
+
+def test_a_spool_begun_anew_counts_its_pieces_on(tmp_path: Path) -> None:
+    """Else what a pump still says of the one before, say that it is closed, would be taken for the new one's."""
+    older = Spool.create(tmp_path, 1, "c" * 64, 1 << 20)
+    older.add_piece(whole=True)
+    Spool.create(tmp_path, 1, "c" * 64, 1 << 20, first=older.next_number).add_piece(whole=True)
+    found = Spool.find(tmp_path, 1, 1 << 20)
+    assert found is not None
+    assert [piece.path.name for piece in found.pieces] == ["1-whole"]
+    assert found.add_piece(whole=False).path.name == "2-late"
