@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from jobs.states import EndReason, Wish, reason_for_wish
 
 SIGKILLED, SIGTERMED = 137, 143
+_NOTED_LATE = timedelta(seconds=1)  # a signal, by the engine that sent it
 GOING_DOWN = timedelta(minutes=5)  # from the last container's end to the engine's next start, when it is restarted
 
 
@@ -127,3 +128,11 @@ def _is_gpu_trouble(words: str) -> bool:
             re.IGNORECASE,
         )
     )
+
+
+def heard(signalled: datetime | None, finished: datetime | None) -> bool:
+    """Whether a container was sent a signal before its end, by the engine's own notes; it may answer with any code.
+
+    A signal is noted once it is sent: a moment after the end of a program that answers at once.
+    """
+    return signalled is not None and finished is not None and signalled <= finished + _NOTED_LATE

@@ -57,7 +57,7 @@ def finish(run_id: int, logs: LogKeeper, engine: EngineLife = EngineLife()) -> b
         become_running(run, container)  # it ended before its start was written down: no state is skipped
     logs.finish(run.pk, container.id, timeout=settings.ENGINE_TIMEOUT)
     run = Run.objects.select_related("job", "node").get(pk=run_id)
-    told = _heard_signal(container, engine.signalled())
+    told = endings.heard(engine.signalled(), container.finished_at)
     if (told or endings.was_signalled(container.exit_code)) and not run.wish and not container.oom_killed:
         time.sleep(settings.KILL_SETTLE)  # an engine that shuts down kills its containers first, then goes away
     reason, words = endings.decide(_facts(run, container, engine.gap(), told=told)), container.error
@@ -84,11 +84,6 @@ def _finish_vanished(run: Run, logs: LogKeeper) -> bool:
     ended = _end(run, endings.decide(facts), exit_code=None, engine_message="the container was removed")
     logs.discard(run.pk)
     return ended
-
-
-def _heard_signal(container: containers.Container, at: datetime | None) -> bool:
-    """Whether the engine sent it a signal before it ended, that a program may answer with any code."""
-    return at is not None and container.finished_at is not None and at <= container.finished_at
 
 
 def _facts(run: Run, container: containers.Container | None, gap: Gap | None, *, told: bool = False) -> endings.Facts:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from jobs.endings import Facts, decide, of_failed_start, went_down_with
+from jobs.endings import Facts, decide, heard, of_failed_start, went_down_with
 from jobs.states import EndReason, Wish
 
 AT = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -91,3 +91,11 @@ def test_an_end_is_the_hosts_only_close_to_its_restart(
 def test_failed_starts_are_told_apart(words: str, code: int, reason: EndReason) -> None:
     """codalab/codalab-worksheets#2736, NVIDIA/nvidia-container-toolkit#29."""
     assert of_failed_start(words, code, has_gpus=True) is reason
+
+
+@pytest.mark.parametrize(("after", "was_heard"), [(-60, True), (0.0002, True), (5, False)])
+def test_a_signal_is_heard_also_if_it_is_noted_just_after_the_end_that_it_brought(
+    after: float, was_heard: bool
+) -> None:
+    assert heard(AT + timedelta(seconds=after), AT) is was_heard
+    assert not heard(None, AT)
