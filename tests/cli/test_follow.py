@@ -149,7 +149,7 @@ def test_interrupting_leaves_the_job_alone(shell: Shell, team_of_alice: User) ->
     with following(shell, job) as reader:
         reader.until(b"x")
         reader.process.send_signal(signal.SIGINT)
-        assert reader.ends() == 130
+        assert reader.ends() in (130, -signal.SIGINT)  # one to a shell; Python chooses where it comes within an import
     assert b"dockyard cancel" in reader.err
     job.refresh_from_db()
     assert job.state == JobState.RUNNING
