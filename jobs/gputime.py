@@ -164,28 +164,35 @@ def _daily_since(
     field: str, ids: Collection[int], start: datetime, now: datetime, rolled: datetime | None
 ) -> Iterator[tuple[int, date, float]]:
     """As `_since`, by day."""
-    theirs, whole = Q(**{f"{field}__in": ids}), midnight(start.astimezone(UTC).date()) + DAY
-    rest = [(start, now)] if rolled is None or rolled <= whole else [(start, whole), (rolled, now)]
-    for held in chain.from_iterable(_held(*part, of=theirs) for part in rest):
+    theirs, (parts, first) = Q(**{f"{field}__in": ids}), _apart(start, now, rolled)
+    for held in chain.from_iterable(_held(*part, of=theirs) for part in parts):
         for piece in _by_day(held):
             yield getattr(piece, field), piece.start.date(), piece.seconds
-    if len(rest) > 1:
-        rows = UsageDay.objects.filter(theirs, day__gte=whole.date())
+    if first is not None:
+        rows = UsageDay.objects.filter(theirs, day__gte=first)
         yield from rows.values_list(f"{field}_id", "day", "gpu_seconds").iterator()
+
+
+def _apart(
+    start: datetime, now: datetime, rolled: datetime | None
+) -> tuple[list[tuple[datetime, datetime]], date | None]:
+    """What no row tells of a time, and from which day on rows tell the rest; None: there are none."""
+    whole = midnight(start.astimezone(UTC).date()) + DAY
+    if rolled is None or rolled <= whole:
+        return [(start, now)], None
+    return [(start, whole), (rolled, now)], whole.date()
 
 
 def _since(
     field: str, ids: Collection[int], start: datetime, now: datetime, rolled: datetime | None
 ) -> Iterator[tuple[int, float]]:
     """Piece by piece: the beginning of the first day, whole days from their rows, and what is not rolled up yet."""
-    whole = midnight(start.astimezone(UTC).date()) + DAY
-    if rolled is None or rolled <= whole:
-        yield from _sums(field, ids, start, now)
-        return
-    yield from _sums(field, ids, start, whole)
-    yield from _sums(field, ids, rolled, now)
-    rows = UsageDay.objects.filter(day__gte=whole.date(), **{f"{field}__in": ids})
-    yield from rows.values_list(f"{field}_id").annotate(n=Sum("gpu_seconds"))
+    parts, first = _apart(start, now, rolled)
+    for part in parts:
+        yield from _sums(field, ids, *part)
+    if first is not None:
+        rows = UsageDay.objects.filter(day__gte=first, **{f"{field}__in": ids})
+        yield from rows.values_list(f"{field}_id").annotate(n=Sum("gpu_seconds"))
 
 
 def _sums(field: str, ids: Collection[int], start: datetime, end: datetime) -> Iterator[tuple[int, float]]:

@@ -63,6 +63,20 @@ def test_binary_output_has_the_same_hash_and_no_mark(engine: Engine, kills: Any)
     assert RECOVERING not in log
 
 
+def test_who_is_attached_again_before_its_start_has_a_piece_of_another_name(engine: Engine, spool: Path) -> None:
+    """What a pump still says of the first one is not taken for the second."""
+    container = Container(engine, "echo once")
+    with logs.running_agent(engine) as agent:
+        assert container.attach()
+        agent.restart()
+        assert container.attach()
+        assert [path.name for path in (spool / str(container.run.pk)).glob("*-*")] == ["1-whole"]
+        container.start()
+        container.wait()
+        assert agent.call("finish", container.run.pk, container.id, 30) == "ok"
+    assert logs.stored(container.run) == b"once\n"
+
+
 def test_a_container_goes_on_without_an_agent_and_its_log_is_whole(engine: Engine) -> None:
     """More than all buffers hold, and the end of it all, come while nobody but the pump is there."""
     container = Container(engine, "echo first; sleep 1; seq 1 1000000")
