@@ -15,7 +15,7 @@ from jobs import blame, containers, endings, lastwords, logstore, watch
 from jobs.begin import become_running
 from jobs.models import Run
 from jobs.queues import send_mail, wake_scheduler
-from jobs.states import EndReason, JobState, RunState, job_state_after
+from jobs.states import CHARGED_TO, EndReason, JobState, RunState, job_state_after
 from portal.logs import know
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ def _next_job_state(run: Run, reason: EndReason) -> JobState:
     job = run.job
     return job_state_after(
         reason, requeues=job.requeues, max_requeues=settings.MAX_REQUEUES, held=job.is_held,
-        again=blame.may_start_again(job), retries=blame.retries(run),
+        again=blame.may_start_again(job), retries=blame.retries(run) if reason in CHARGED_TO else 0,
     )  # fmt: skip
 
 

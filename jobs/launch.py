@@ -106,9 +106,9 @@ def _try_to_start(run: Run, *, is_first: bool) -> None:
     except CannotStart as error:
         if isinstance(error.__cause__, containers.EngineRefused):
             containers.confirm(begun)  # else it is tried again: what an engine that goes down refuses is no job's fault
-        _end_unstarted(run, error.reason, str(error))
         if error.reason is EndReason.DISK_FULL:
-            hostfacts.tell()  # nothing more is sent here while it is
+            hostfacts.tell()  # before its end wakes the scheduler: nothing more is sent here while it is
+        _end_unstarted(run, error.reason, str(error))
 
 
 def _start(run: Run, existing: containers.Container | None) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db.models import OuterRef, Q, Subquery
-from django.utils import timezone
 
 from gpus.availability import why_unavailable
 from gpus.models import GPU
@@ -45,7 +44,7 @@ def take(now: datetime, *, cluster: Cluster, extra: Sequence[Job] = (), brief: b
     A `brief` one takes limits and shares as they were a moment ago: placing decides again by those of now.
     """
     past = likely.past()
-    jobs = (*waiting_jobs(past, cluster), *(waiting(job, past) for job in extra))
+    jobs = (*waiting_jobs(past, cluster, now), *(waiting(job, past) for job in extra))
     if brief and not jobs:
         return Snapshot(now=now, nodes=(), waiting=(), user_limits={}, team_limits={}, user_usage={}, team_usage={})
     runs = running(now, past)
@@ -56,7 +55,7 @@ def take(now: datetime, *, cluster: Cluster, extra: Sequence[Job] = (), brief: b
 def queue(now: datetime, *, cluster: Cluster) -> Snapshot:
     """The picture without the hosts: enough to know the order of the queue by."""
     past = likely.past()
-    return _picture(now, cluster, (), running(now, past), tuple(waiting_jobs(past, cluster)), brief=True)
+    return _picture(now, cluster, (), running(now, past), tuple(waiting_jobs(past, cluster, now)), brief=True)
 
 
 def holdings(now: datetime, *, cluster: Cluster) -> Snapshot:
@@ -142,7 +141,7 @@ _READ = ("pk", *_MORE, *_COLUMNS)
 _IMAGE, _END = _READ.index("image"), _READ.index("end_reason")
 
 
-def waiting_jobs(past: Past, cluster: Cluster) -> list[Waiting]:
+def waiting_jobs(past: Past, cluster: Cluster, now: datetime) -> list[Waiting]:
     """All jobs that wait, read by the columns that matter: there may be thousands, many times a minute.
 
     Those that are as they were the last time are made of the same: nothing else goes into them.
@@ -150,7 +149,7 @@ def waiting_jobs(past: Past, cluster: Cluster) -> list[Waiting]:
     rows = list(Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD]).order_by().values_list(*_READ))
     made_way = any(row[_END] in FOR_OTHERS for row in rows)
     yields, allowed = _yields() if made_way else {}, Allowed(cluster.image_patterns)
-    failed = elsewhere.blamed([row[0] for row in rows if row[_END] in CHARGED_TO], timezone.now())
+    failed = elsewhere.blamed([row[0] for row in rows if row[_END] in CHARGED_TO], now)
     by, known = _kept.waiting
     found: dict[int, tuple[_Facts, Waiting]] = {}
     for row in rows:

@@ -110,7 +110,7 @@ class RqPages:
             return render(request, "portal/redis_away.html", status=503)
         if isinstance(error, ImproperlyConfigured):  # its pages of a scheduler package that is not installed
             raise Http404
-        if _names_something(request):  # they take for granted that it is there; a job is gone once its time is over
+        if _names_something(request) and not isinstance(error, DatabaseError):  # jobs are gone once their time is over
             log.info("no page of RQ's about %s", request.path, exc_info=error)
             raise Http404
         return None

@@ -382,7 +382,7 @@ def test_a_waiting_job_is_made_anew_only_where_something_of_it_changed(alice: Us
     still, raised, held, barred = (factories.make_job(alice, image=f"lab/{name}") for name in "abcd")
 
     def read() -> dict[int, Waiting]:
-        return {job.id: job for job in snapshot.waiting_jobs(past, cluster)}
+        return {job.id: job for job in snapshot.waiting_jobs(past, cluster, timezone.now())}
 
     before = read()
     Job.objects.filter(pk=raised.pk).update(priority=2)
