@@ -41,11 +41,10 @@ class LogReader:
 
     def __init__(self) -> None:
         self.run, self.generation, self.next = 0, 0, 0
-        self.is_whole = False
 
     def begin(self, head: dict[str, Any]) -> dict[str, Any]:
         self.run, self.generation = head["run"], head["generation"]
-        self.next, self.is_whole = max(0, head["end"] - TAIL), False
+        self.next = max(0, head["end"] - TAIL)
         return {"follow": {"run": self.run, "generation": self.generation, "offset": self.next}}
 
     def piece(self, payload: bytes | memoryview) -> str:

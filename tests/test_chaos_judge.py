@@ -116,6 +116,7 @@ BROKEN: list[tuple[str, str, Callable[[Evidence], object]]] = [
     ("quotas_passed", "jobs of a team", lambda e: e.limits.append(Limit(whose="team", name="red", jobs=0))),
     ("unseen", "nobody saw its run", lambda e: e.containers.clear()),
     ("unseen", "nobody saw its end", lambda e: e.containers.__setitem__(0, replace(e.containers[0], ended=None))),
+    ("unseen", "fewer GPUs than asked", lambda e: e.containers.__setitem__(0, replace(e.containers[0], gpus=()))),
     ("unseen", "nobody saw its GPUs", lambda e: e.containers.__setitem__(0, replace(e.containers[0], known=False))),
 ]  # fmt: skip
 

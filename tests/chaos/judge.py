@@ -196,10 +196,13 @@ def _peak(weighed: list[tuple[Container, int]]) -> int:
 
 def unseen(evidence: Evidence) -> Iterator[str]:
     """Where the observers were blind: what they did not see proves nothing."""
+    orders = evidence.ordered()
     seen = {(c.job, c.attempt): c for c in evidence.containers}
     for container in evidence.containers:
         if container.has_run and not container.known:
             yield f"job {container.job}: nobody saw which GPUs its container {container.attempt} had"
+        elif container.has_run and container.job in orders and len(container.gpus) != orders[container.job].gpus:
+            yield f"job {container.job}: {len(container.gpus)} GPUs were seen, {orders[container.job].gpus} asked"
         if container.has_run and container.ended is None:
             yield f"job {container.job}: nobody saw the end of its container {container.attempt}"
     for told in evidence.told:
