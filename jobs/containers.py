@@ -25,6 +25,7 @@ from docker.tls import TLSConfig
 from docker.transport import UnixHTTPAdapter
 
 from jobs.containerspec import LABEL, LABEL_RUN
+from jobs.plain import first_line
 
 QUICK = 10.0  # seconds for what an engine answers at once or not at all
 
@@ -132,7 +133,7 @@ def _client(timeout: int) -> docker.APIClient:
         try:
             clients[key] = _new_client(timeout)
         except (docker.errors.DockerException, requests.RequestException) as error:
-            raise EngineUnavailable(_first_line(error)) from error
+            raise EngineUnavailable(first_line(error, 500)) from error
     return clients[key]
 
 
@@ -158,7 +159,7 @@ def _translate(error: Exception) -> Exception:
         return ImageMissing(404, _words(error))
     if isinstance(error, docker.errors.APIError) and error.response is not None:
         return by_words(error.response.status_code, _words(error))
-    return EngineUnavailable(_first_line(error))
+    return EngineUnavailable(first_line(error, 500))
 
 
 def by_words(status: int, words: str) -> EngineRefused:
@@ -178,10 +179,6 @@ def by_words(status: int, words: str) -> EngineRefused:
 
 def _words(error: Exception) -> str:
     return str(getattr(error, "explanation", None) or error)[:4000]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:500]
 
 
 class Door:
@@ -260,7 +257,7 @@ def confirm(since: datetime) -> None:
     try:
         _new_client(int(QUICK)).close()  # asks for the version
     except (docker.errors.DockerException, requests.RequestException) as error:
-        raise EngineUnavailable(_first_line(error)) from error
+        raise EngineUnavailable(first_line(error, 500)) from error
     began = listening_since()
     if began is not None and began > since:
         raise EngineUnavailable("it was restarted meanwhile")

@@ -16,6 +16,7 @@ from django.utils import timezone
 from gpus.models import HostAccess, JoinToken, Node
 from jobs import dbroles, hostevents, hostrights, redisusers, secretbox
 from jobs.models import Run
+from jobs.plain import first_line
 from jobs.states import LIVE_RUNS
 from portal import databases
 from portal.checks import LOOPBACK
@@ -166,18 +167,14 @@ def _give_rights() -> None:
     try:
         dbroles.give_rights()
     except DatabaseError as error:
-        raise Refused("ROLE", why=_first_line(error)) from error
+        raise Refused("ROLE", why=first_line(error)) from error
 
 
 def _role(name: str, password: str) -> str:
     try:
         return dbroles.create(name, password)
     except DatabaseError as error:
-        raise Refused("ROLE", why=_first_line(error)) from error
-
-
-def _first_line(error: DatabaseError) -> str:
-    return (str(error).splitlines() or ["?"])[0][:200]
+        raise Refused("ROLE", why=first_line(error)) from error
 
 
 def _check_installation() -> None:

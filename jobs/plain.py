@@ -1,4 +1,4 @@
-"""Text that a person wrote, shown among ours: nothing invisible in it may turn or hide what stands around it. Pure."""
+"""Text that is not ours, shown among ours: nothing invisible in it may turn or hide what stands around it. Pure."""
 
 import re
 
@@ -14,3 +14,9 @@ def is_visible(text: str) -> bool:
 def visible(text: str) -> str:
     """With U+FFFD for each character that acts without being seen."""
     return INVISIBLE.sub("\ufffd", text)
+
+
+def first_line(said: object, most: int = 200) -> str:
+    """Of an error's words, or a program's: never empty, at most so many characters."""
+    lines = str(said).strip().splitlines() or [type(said).__name__ if isinstance(said, Exception) else "?"]
+    return lines[0][:most]

@@ -2,7 +2,6 @@ from typing import Any
 
 from auditlog.apps import AuditlogConfig
 from django.apps import AppConfig
-from django.conf import settings
 from django.db.backends.signals import connection_created
 from django.utils.translation import gettext_lazy as _
 
@@ -30,7 +29,7 @@ def _tell_patience(*, connection: Any, **_signal: Any) -> None:
     if connection.vendor == "postgresql":
         from portal import databases
 
-        told = databases.told_to_server(connection.settings_dict, patience=settings.NETWORK_PATIENCE)
+        told = databases.told_to_server(connection.settings_dict)
         if told:
             connection.connection.execute(told)
 

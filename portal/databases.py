@@ -1,6 +1,6 @@
 """DATABASE_URL as Django has it, also of several servers of which one is in charge, and of lines that may fall silent.
 
-Pure: the standard library and dj-database-url.
+Pure: the standard library, dj-database-url and other pure modules.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,9 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import dj_database_url
 
-_PROBES = 3  # unanswered ones in a row end a connection that is otherwise idle
+from portal.silence import Keepalive
+
+_KEEPALIVES = ("keepalives_idle", "keepalives_interval", "keepalives_count")
 
 
 def parse(url: str, *, patience: float) -> dict[str, Any]:
@@ -33,19 +35,23 @@ def parse(url: str, *, patience: float) -> dict[str, Any]:
     return found
 
 
-def told_to_server(database: Mapping[str, Any], *, patience: float) -> str:
+def told_to_server(database: Mapping[str, Any]) -> str:
     """SQL for a new connection to PostgreSQL, so that the server too gives up a line that has fallen silent.
 
-    It would keep the locks of a host that is gone for hours. Empty for a socket of the same machine.
+    It would keep the locks of a host that is gone for hours. It is told what libpq is (see `parse`), except what the
+    URL tells it by `options`. Empty for a socket of the same machine.
     """
     if all(not host or host.startswith("/") for host, _port in servers(database)):
         return ""
-    ours = _patient(patience)
-    names = {
-        "tcp_keepalives_idle": "keepalives_idle", "tcp_keepalives_interval": "keepalives_interval",
-        "tcp_keepalives_count": "keepalives_count", "tcp_user_timeout": "tcp_user_timeout",
-    }  # fmt: skip
-    return "; ".join(f"SET {name} = {ours[own]}" for name, own in names.items())
+    ours: Mapping[str, Any] = database.get("OPTIONS") or {}
+    themselves = str(ours.get("options", "")).replace("-", "_")  # `-c tcp_user_timeout=9`, `--tcp-user-timeout=9`
+    told = {"tcp_user_timeout": ours.get("tcp_user_timeout")}
+    if int(ours.get("keepalives", 1)):
+        told |= {f"tcp_{name}": ours.get(name) for name in _KEEPALIVES}
+    return "; ".join(
+        f"SET {name} = {max(int(value), 0)}"  # below 0 is the system's own to libpq, and to the server no number
+        for name, value in told.items() if value is not None and name not in themselves
+    )  # fmt: skip
 
 
 def servers(database: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -72,8 +78,8 @@ def _server(text: str) -> tuple[str, str]:
 
 def _patient(seconds: float) -> dict[str, int]:
     """What libpq is told. A socket of this machine heeds none of it."""
+    kept = Keepalive.of(seconds)
     return {
-        "connect_timeout": max(round(seconds / 2), 2), "tcp_user_timeout": round(seconds * 1000), "keepalives": 1,
-        "keepalives_idle": max(round(seconds / 2), 1), "keepalives_interval": max(round(seconds / 2 / _PROBES), 1),
-        "keepalives_count": _PROBES,
+        "connect_timeout": max(round(seconds / 2), 2), "tcp_user_timeout": kept.timeout_ms, "keepalives": 1,
+        "keepalives_idle": kept.idle, "keepalives_interval": kept.interval, "keepalives_count": kept.probes,
     }  # fmt: skip

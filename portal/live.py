@@ -20,6 +20,8 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from portal.silence import Keepalive
+
 log = logging.getLogger(__name__)
 
 JOBS = "jobs"
@@ -78,10 +80,10 @@ def keepalive() -> dict[str, Any]:
     """
     if settings.REDIS_URL.startswith("unix:"):
         return {}
-    patience = settings.NETWORK_PATIENCE
+    kept = Keepalive.of(settings.NETWORK_PATIENCE)
     options = {
-        socket.TCP_KEEPIDLE: max(round(patience / 2), 1), socket.TCP_KEEPINTVL: max(round(patience / 6), 1),
-        socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: round(patience * 1000),
+        socket.TCP_KEEPIDLE: kept.idle, socket.TCP_KEEPINTVL: kept.interval, socket.TCP_KEEPCNT: kept.probes,
+        socket.TCP_USER_TIMEOUT: kept.timeout_ms,
     }  # fmt: skip
     return {"socket_keepalive": True, "socket_keepalive_options": options}
 

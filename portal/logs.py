@@ -11,6 +11,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
+from jobs.plain import INVISIBLE
+
 Ids = dict[str, str | int]
 NAMES = ("job", "run", "request")  # in this order in a line of text
 _ids: ContextVar[Ids | None] = ContextVar("dockyard_log_ids", default=None)
@@ -42,16 +44,29 @@ class KnownIds(logging.Filter):
 
 
 class Text(logging.Formatter):
-    """`2026-11-30 13:40:00,123 WARNING jobs.launch: the engine … [job=7 run=9]`"""
+    """`2026-11-30 13:40:00,123 WARNING jobs.launch: the engine … [job=7 run=9]`, and below it the trace, if any.
+
+    What acts without being seen is written as in Python's source: nobody's words begin a line or drive a terminal.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
-        said = super().formatMessage(record)
+        said = _plain(super().formatMessage(record))
         ids = getattr(record, "ids", {})
         told = " ".join(f"{name}={ids[name]}" for name in NAMES if name in ids)
         return f"{said} [{told}]" if told else said
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return self.formatStack(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802
+        return "\n".join(_plain(line) for line in stack_info.split("\n"))
+
+
+def _plain(text: str) -> str:
+    return INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class Json(logging.Formatter):
@@ -68,7 +83,8 @@ class Json(logging.Formatter):
             line["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        text = json.dumps(line, ensure_ascii=False, default=str)
+        return INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # those that JSON leaves as they are
 
 
 def config(form: str, level: str) -> dict[str, Any]:

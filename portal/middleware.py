@@ -1,5 +1,5 @@
-"""What every request goes through besides Django's own: the reader's zone and language, the RQ pages' guard, and
-where a change came from."""
+"""What every request goes through besides Django's own: the reader's zone and language, the guards of RQ's pages and
+of the admin's, and where a change came from."""
 
 import logging
 from collections.abc import Callable
@@ -9,11 +9,13 @@ from typing import Any
 import redis
 from auditlog.middleware import AuditlogMiddleware
 from django.conf import settings
+from django.contrib.admin.options import TO_FIELD_VAR
 from django.contrib.auth.signals import user_logged_out
 from django.contrib.auth.views import redirect_to_login
+from django.contrib.contenttypes.models import ContentType
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
-from django.db import DatabaseError
+from django.db import DatabaseError, DataError
 from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -100,10 +102,6 @@ class RqPages:
         raise Http404  # also of a row of RQ's model, which has no table
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        if _is_way_to_a_row(request) and isinstance(error, DatabaseError):
-            raise Http404  # of RQ's model, which has no table
-        if isinstance(error, FieldDoesNotExist) and request.path.startswith("/admin/"):
-            raise Http404  # an empty `_to_field` in the address, which Django's own pages take for a name
         if not _is_rq(request):
             return None
         if isinstance(error, redis.RedisError):
@@ -121,15 +119,47 @@ def _is_rq(request: HttpRequest) -> bool:
     return match is not None and match.route.startswith(_RQ)
 
 
+def _names_something(request: HttpRequest) -> bool:
+    """Whether the address names one job or worker of RQ's."""
+    match = request.resolver_match
+    return match is not None and bool(_NAMES & match.kwargs.keys())
+
+
+class AdminPages:
+    """Django's own admin pages: what an address names there and is nowhere is missing, and no failure of ours."""
+
+    def __init__(self, get_response: Next) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> None:
+        if _is_way_to_a_row(request) and request.user.is_staff and _is_of_rq(kwargs["content_type_id"]):
+            raise Http404  # its model has no table
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> None:
+        if _is_way_to_a_row(request) and isinstance(error, DataError):
+            raise Http404  # a key that no row can have
+        if isinstance(error, FieldDoesNotExist) and request.path.startswith("/admin/") and _names_no_field(request):
+            raise Http404
+
+
 def _is_way_to_a_row(request: HttpRequest) -> bool:
     match = request.resolver_match
     return match is not None and match.view_name == "admin:view_on_site"
 
 
-def _names_something(request: HttpRequest) -> bool:
-    """Whether the address names one job or worker of RQ's."""
-    match = request.resolver_match
-    return match is not None and bool(_NAMES & match.kwargs.keys())
+def _is_of_rq(content_type_id: str) -> bool:
+    try:
+        return ContentType.objects.filter(pk=content_type_id, app_label="django_rq").exists()
+    except ValueError:  # no number
+        return False
+
+
+def _names_no_field(request: HttpRequest) -> bool:
+    """An empty `_to_field`, which Django's pages take for a name."""
+    return "" in (request.GET.get(TO_FIELD_VAR), request.POST.get(TO_FIELD_VAR))
 
 
 class Audit(AuditlogMiddleware):  # type: ignore[misc]  # it has no annotations

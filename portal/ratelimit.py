@@ -9,6 +9,8 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from portal.middleware import address_of
+
 MOST_KEYS = 50_000
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 Next = Callable[[HttpRequest], HttpResponse]
@@ -68,7 +70,7 @@ class RateLimits:
         if reads and not request.path.startswith("/api/"):
             return self.get_response(request)
         most = settings.API_READS_PER_MINUTE if reads else settings.WRITES_PER_MINUTE
-        shown, address = _shown(request), request.META.get("REMOTE_ADDR") or ""
+        shown, address = _shown(request), address_of(request) or ""
         who = shown if proven.has(shown) else address
         wait = buckets.take(f"{'r' if reads else 'w'} {who}", most)
         if wait:

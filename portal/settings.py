@@ -100,6 +100,7 @@ def _keep_private(folder: Path) -> None:
 def _load() -> dict[str, Any]:
     """Read what can be wrong in the environment; EnvError says what."""
     data = Path(env.str("DATA_DIR", str(BASE_DIR / "data"))).resolve()
+    patience = _seconds("NETWORK_PATIENCE", 20)
     _keep_private(data)
     return {
         "DATA_DIR": data,
@@ -107,9 +108,9 @@ def _load() -> dict[str, Any]:
         "SECRET_KEY": env.str("SECRET_KEY", "") or _stored_secret(data / "secret_key"),
         "ALLOWED_HOSTS": env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"]),
         "CSRF_TRUSTED_ORIGINS": env.list("CSRF_TRUSTED_ORIGINS", []),
+        "NETWORK_PATIENCE": patience,
         "DATABASE": databases.parse(
-            env.str("DATABASE_URL", "") or f"sqlite:///{data}/dockyard.sqlite3",
-            patience=_seconds("NETWORK_PATIENCE", 20),
+            env.str("DATABASE_URL", "") or f"sqlite:///{data}/dockyard.sqlite3", patience=patience
         ),
         "REDIS_URL": env.str("REDIS_URL", "redis://127.0.0.1:6379/0"),
         "EMAIL": env.dj_email_url("EMAIL_URL", "dummy://"),
@@ -181,7 +182,7 @@ try:
     IDLE_AFTER = _seconds("IDLE_AFTER", 900)  # a run whose GPUs do nothing for so long is said to be idle
     IDLE_STOP_AFTER = _count("IDLE_STOP_AFTER", 0)  # seconds after that was said it is stopped; 0: never
     IDLE_MAIL: bool = env.bool("IDLE_MAIL", True)  # whether its owner is told so by e-mail, once a job
-    NETWORK_PATIENCE = _seconds("NETWORK_PATIENCE", 20)  # a line to Redis or PostgreSQL that is silent so long is dead
+    NETWORK_PATIENCE: float = _read["NETWORK_PATIENCE"]  # a line to Redis or PostgreSQL that is silent so long is dead
     REDIS_PATIENCE = _seconds("REDIS_PATIENCE", 1)  # how long a page waits for Redis
     REDIS_REST = _seconds("REDIS_REST", 4)  # after Redis failed a page, how long this process's others do without
     NEWS_PING = _seconds("NEWS_PING", 2)  # how often a web process asks whether its news still come
@@ -277,6 +278,7 @@ MIDDLEWARE = [
     "portal.middleware.Reader",
     "django.contrib.messages.middleware.MessageMiddleware",
     "portal.middleware.RqPages",
+    "portal.middleware.AdminPages",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "portal.middleware.Audit",

@@ -9,6 +9,8 @@ from django.apps import apps
 from django.contrib.admin import site
 from django.contrib.admin.utils import flatten_fieldsets
 from django.contrib.auth.models import Permission
+from django.contrib.contenttypes.models import ContentType
+from django.db import OperationalError, connection
 from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils.functional import Promise
@@ -336,6 +338,24 @@ def test_without_redis_the_rq_pages_say_so(admin: Client, redis_server: Any) -> 
         answer = admin.get("/admin/django_rq/" + path)
         assert answer.status_code in (200, 503), path
         assert "Traceback" not in answer.text
+
+
+def test_rq_s_model_has_no_rows_and_the_way_to_another_s_says_that_the_database_is_away(admin: Client) -> None:
+    ways = {of: ContentType.objects.get(app_label=of[0], model=of[1]).pk
+            for of in (("django_rq", "dashboard"), ("jobs", "mount"), ("sessions", "session"))}  # fmt: skip
+    assert [admin.get(f"/admin/r/{way}/1/").status_code for way in ways.values()] == [404] * 3
+    assert admin.get(f"/admin/r/0{ways['django_rq', 'dashboard']}/1/").status_code == 404  # the same number
+    assert admin.get("/admin/r/nothing/1/").status_code == 404
+    assert admin.get(f"/admin/r/{ways['sessions', 'session']}/%00/").status_code == 404
+
+    def away(execute: Any, sql: str, *rest: Any) -> Any:
+        if "jobs_mount" in sql:
+            raise OperationalError("gone")
+        return execute(sql, *rest)
+
+    admin.raise_request_exception = False
+    with connection.execute_wrapper(away):
+        assert admin.get(f"/admin/r/{ways['jobs', 'mount']}/1/").status_code == 503
 
 
 # --- staff that are no superusers ---

@@ -55,7 +55,7 @@ def test_each_server_is_told(database: dict[str, Any], servers: list[tuple[str, 
 @pytest.mark.django_db
 def test_the_server_is_told_how_long_a_silent_line_is_good(settings: Any) -> None:
     """It would keep the locks of a host that lost its power for two hours."""
-    told = databases.told_to_server(settings.DATABASES["default"], patience=20)
+    told = databases.told_to_server(settings.DATABASES["default"])
     if connection.vendor == "postgresql":
         assert "SET tcp_user_timeout = 20000" in told
         with connection.cursor() as cursor:
@@ -63,7 +63,26 @@ def test_the_server_is_told_how_long_a_silent_line_is_good(settings: Any) -> Non
             assert cursor.fetchone() == ("20000",)  # ms
     else:
         assert told == ""
-    assert databases.told_to_server({"HOST": "/run/postgresql"}, patience=20) == ""
+
+
+ALL = {"tcp_user_timeout": 20000, "tcp_keepalives_idle": 10, "tcp_keepalives_interval": 3, "tcp_keepalives_count": 3}
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgres://a@b/n", ALL),
+        ("postgres://a@%2Frun%2Fpostgresql/n", {}),
+        ("postgres://a@b/n?tcp_user_timeout=9000&keepalives_idle=60",
+         {**ALL, "tcp_user_timeout": 9000, "tcp_keepalives_idle": 60}),
+        ("postgres://a@b/n?keepalives=0&tcp_user_timeout=-1", {"tcp_user_timeout": 0}),
+        ("postgres://a@b/n?options=-c%20tcp_user_timeout%3D9%20--tcp-keepalives-idle%3D8",
+         {"tcp_keepalives_interval": 3, "tcp_keepalives_count": 3}),
+    ],
+)  # fmt: skip
+def test_the_server_is_told_what_the_url_says(url: str, told: dict[str, int]) -> None:
+    expected = "; ".join(f"SET {name} = {value}" for name, value in told.items())
+    assert databases.told_to_server(databases.parse(url, patience=20)) == expected
 
 
 def test_a_socket_is_of_this_machine_alone() -> None:

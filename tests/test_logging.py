@@ -16,6 +16,7 @@ from django.conf import settings as django_settings
 from django.test import Client
 
 from jobs import queues
+from jobs.plain import INVISIBLE
 from jobs.states import RunState
 from portal import logs
 from tests import factories
@@ -67,6 +68,22 @@ def test_text_has_the_same_ids() -> None:
     with logs.about(run=9, job=7):
         logs.KnownIds().filter(record)
     assert logs.Text().format(record).endswith("INFO jobs.test: said [job=7 run=9]")
+
+
+def test_no_line_can_be_forged_or_drive_a_terminal(caplog: Any) -> None:
+    """Whoever logs what a stranger sent need not think of it."""
+    sent = "/a\n2026-11-30 forged \x1b[2J\x9b\u202e\u2028é"
+    try:
+        raise ValueError(sent)
+    except ValueError:
+        logging.getLogger("jobs.test").exception("no page about %s", sent, extra={"fields": {"path": sent}})
+    record = caplog.records[-1]
+    text, found = logs.Text().format(record), logs.Json().format(record)
+    first, *trace = text.split("\n")
+    assert first.endswith(r"no page about /a\n2026-11-30 forged \x1b[2J\x9b\u202e\u2028é")
+    assert trace[0].startswith("Traceback")
+    assert [line for line in [first, *trace, found] if INVISIBLE.search(line)] == []
+    assert json.loads(found)["path"] == sent
 
 
 @pytest.mark.any_database

@@ -95,10 +95,6 @@ def output(command: list[str], seconds: float = 10) -> str:
     return (done.stdout or done.stderr).strip() or "?"
 
 
-def first_line(text: object) -> str:
-    return next(iter(str(text).strip().splitlines()), "?")[:200]
-
-
 def program(name: str) -> str | None:
     """Where a program is, also in the folders of the system's own, which an account's PATH may lack."""
     return shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/usr/local/bin")

@@ -14,7 +14,8 @@ from django.db import DatabaseError
 from django.utils.translation import gettext_noop as _
 
 from jobs import containers, firewall, unknown
-from portal.doctor.finding import Finding, Role, Said, fail, first_line, ok, output, program, said, warn, words
+from jobs.plain import first_line
+from portal.doctor.finding import Finding, Role, Said, fail, ok, output, program, said, warn, words
 from portal.doctor.stores import disk_at
 
 DAEMON_JSON = Path("/etc/docker/daemon.json")

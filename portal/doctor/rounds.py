@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from jobs.plain import first_line
 from portal.doctor import stores
-from portal.doctor.finding import Finding, Role, fail, first_line, words
+from portal.doctor.finding import Finding, Role, fail, words
 
 Probe = Callable[[Role], Iterator[Finding]]
 

@@ -19,8 +19,9 @@ from django.core.files.storage import storages
 from django.db import DatabaseError, ProgrammingError, connection
 from django.utils.translation import gettext_noop as _
 
+from jobs.plain import first_line
 from portal import VERSION, live, readiness
-from portal.doctor.finding import Finding, Role, fail, first_line, ok, said, warn, words
+from portal.doctor.finding import Finding, Role, fail, ok, said, warn, words
 
 GIB = 1 << 30
 LEAST_FREE, LEAST_FREE_PART = 10 * GIB, 0.05

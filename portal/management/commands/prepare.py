@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError, ProgrammingError, connection
 
+from jobs.plain import first_line
 from portal import readiness
 
 PAUSE = 1.0
@@ -49,7 +50,7 @@ def _lacking() -> str:
         return ""
     except DatabaseError as error:
         connection.close()
-        return next(iter(str(error).splitlines()), type(error).__name__)
+        return first_line(error)
     return f"{len(missing)} migrations are to be done by `manage.py prepare`" if missing else ""
 
 
