@@ -84,6 +84,26 @@ def table(rows: Iterable[Row]) -> str:
     )
 
 
+class RunLog(NamedTuple):
+    """One run of a job. `has_started`: there was a container; what ended before has a complete log of nothing."""
+
+    job: int
+    has_started: bool
+    is_complete: bool
+    holes: int
+
+
+def whole(runs: Iterable[RunLog]) -> frozenset[int]:
+    """The jobs of which a run has started, and no run's log lacks anything."""
+    begun, torn = set(), set()
+    for run in runs:
+        if run.has_started:
+            begun.add(run.job)
+        if run.holes or not run.is_complete:
+            torn.add(run.job)
+    return frozenset(begun - torn)
+
+
 class Sent(NamedTuple):
     """A job that was taken in: its number, and how it was to end."""
 

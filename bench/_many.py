@@ -13,10 +13,11 @@ from typing import Any, cast
 from django.db import connections
 from django.test import Client
 
+from bench._judge import RunLog, whole
 from bench._report import say
 from bench._rig import settings
 from bench._web import cookies_of
-from jobs.models import Job, Membership, Team
+from jobs.models import Job, Membership, Run, Team
 from portal.models import ApiToken, User
 from tests.rigs.engine import Engine, running_engine
 from tests.rigs.redis import RedisServer, running_redis
@@ -95,7 +96,10 @@ class Installation:
 
     def whole_logs(self, jobs: list[int]) -> frozenset[int]:
         """Which of the jobs have their whole log in storage."""
-        return frozenset(Job.objects.filter(pk__in=jobs, runs__log_complete=True).values_list("pk", flat=True))
+        found = Run.objects.filter(job__in=jobs).values_list("job", "started_at", "log_complete", "log_holes")
+        return whole(
+            RunLog(job, begun is not None, is_complete, len(holes)) for job, begun, is_complete, holes in found
+        )
 
     def errors(self) -> list[str]:
         """Lines of the product's own logs that speak of errors."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench._judge import Row, Sent, Slack, Trend, compare, growing, lost, table, trend
+from bench._judge import Row, RunLog, Sent, Slack, Trend, compare, growing, lost, table, trend, whole
 from bench._visits import LogReader
 
 SLACKS = {"memory": Slack(more=5, share=0.1), "files": Slack(more=3)}
@@ -56,6 +56,19 @@ def test_each_way_to_lose_a_job_is_told() -> None:
         "job 1 is nowhere", "job 2 is LOST, not SUCCEEDED", "job 3 has not its whole log",
         "job 5 is SUCCEEDED, not FAILED",
     ]  # fmt: skip
+
+
+def test_a_log_is_whole_when_a_run_has_begun_and_none_lacks_anything() -> None:
+    runs = [
+        RunLog(1, has_started=True, is_complete=True, holes=0),
+        RunLog(1, has_started=False, is_complete=True, holes=0),  # of a start that failed before
+        RunLog(2, has_started=False, is_complete=True, holes=0),  # nothing of it ever ran
+        RunLog(3, has_started=True, is_complete=True, holes=1),
+        RunLog(4, has_started=True, is_complete=False, holes=0),
+        RunLog(4, has_started=True, is_complete=True, holes=0),
+        RunLog(5, has_started=True, is_complete=True, holes=0),
+    ]
+    assert whole(runs) == {1, 5}
 
 
 def _piece(run: int, generation: int, offset: int, data: bytes) -> bytes:
