@@ -1,15 +1,21 @@
 """The judge of a campaign of chaos finds each kind of violation, in evidence that is made up for it."""
 
 import random
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from gpus.models import Node
+from tests.chaos import victims
 from tests.chaos.evidence import STOPPED, Container, Evidence, Limit, Order, Outage, Run, Told, assemble
+from tests.chaos.faults import LOOK, disk_has_room, engine_works
 from tests.chaos.judge import Verdict, judge
 from tests.chaos.mix import KINDS, order, orders, printed
+from tests.rigs.processes import wait_until
 
 GPU = "GPU-0"
 MARK = b"[some bytes not recorded]\n"  # how the portal shows a hole
@@ -108,6 +114,9 @@ BROKEN: list[tuple[str, str, Callable[[Evidence], object]]] = [
     ("log_bytes", "all of it twice", lambda e: ran(e, log=e.told[0].runs[0].log * 2)),
     ("log_bytes", "lines in another order", _swap),
     ("log_bytes", "another job's", lambda e: ran(e, log=b"t2\n1\n")),
+    ("log_bytes", "cut off, and nobody saw the container's own code", lambda e: (
+        e.containers.__setitem__(0, replace(e.containers[0], exit_code=None)),
+        ran(e, log=b"".join(e.told[0].runs[0].log.splitlines(keepends=True)[:2])))),
     ("log_bytes", "it is not complete", lambda e: ran(e, log_complete=False)),
     ("log_bytes", "a hole, and no engine was away", lambda e: ran(e, log=e.told[0].runs[0].log + MARK, holes=1)),
     ("allocations_left", "held for ever", lambda e: setattr(e, "allocations_left", 2)),
@@ -161,18 +170,60 @@ def engine_away(host: str = "alpha") -> Evidence:
     return found
 
 
+@pytest.mark.parametrize("kind", ["cancelled", "time limit"])
+def test_no_run_comes_after_one_that_was_to_be_the_last(kind: str) -> None:
+    found = evidence(kind)
+    found.containers[0] = replace(found.containers[0], signals=(15,))
+    assert judge(found).is_clean
+    _again(found, exit_code=STOPPED)
+    assert kinds_of(judge(found)) == {"run_twice"}
+    del found.containers[1]
+    told(found, runs=(*found.told[0].runs, replace(found.told[0].runs[0], number=2, has_started=False, log=b"")))
+    assert kinds_of(judge(found)) == {"run_twice"}, "placed again, and never started"
+
+
 def test_an_engine_that_went_away_excuses_what_it_took_with_it_and_no_more() -> None:
     assert judge(engine_away()).is_clean
     with_hole = engine_away()
     ran(with_hole, log=b"t1 1\n" + MARK + b"t1 3\n", holes=1, noted=3)
     assert (judge(with_hole).is_clean, len(judge(with_hole).told_missing)) == (True, 1)
-    doubled = engine_away()
-    ran(doubled, log=b"t1 1\nt1 2\n" + MARK + b"t1 2\n", holes=1)
-    assert kinds_of(judge(doubled)) == {"log_bytes"}
     untold = engine_away()
     ran(untold, log=b"t1 1\n")
     assert (kinds_of(judge(untold)), judge(untold).bytes_missing) == ({"log_bytes"}, 5)
     assert "jobs_lost" in kinds_of(judge(engine_away("beta")))
+
+
+COUNT, SEQ = "slow", "code"
+HOLES: list[tuple[str, str, bytes, int, bool]] = [
+    ("nothing but the hole", COUNT, b"t1 1\n" + MARK + b"t1 4\n", 1, True),
+    ("its last word after it", COUNT, b"t1 1\n" + MARK + b"t1 stopped\n", 1, True),
+    ("lines torn on both sides", COUNT, b"t1 1\nt1\n" + MARK + b"7\nt1 8\n", 1, True),
+    ("torn lines that look like others", SEQ, b"t1\n9\n1\n" + MARK + b"7\n18\n", 1, True),
+    ("one at each end", COUNT, MARK + b"1 3\nt1 4\nt1\n" + MARK, 2, True),
+    ("one after another", COUNT, b"t1 1\n" + MARK + MARK + b"t1 4\n", 2, True),
+    ("none but a last line that may have been ended", COUNT, b"t1 1\nt1 2", 1, True),
+    ("two streams, torn within each other", "both", b"t1 1\nt1 t1 err\nor 1\n" + MARK + b"t1 4\n", 1, True),
+    ("a line twice beside it", COUNT, b"t1 1\nt1 2\n" + MARK + b"t1 2\n", 1, False),
+    ("a line twice before it", SEQ, b"t1\n4\n4\n" + MARK + b"7\n", 1, False),
+    ("an earlier line after it", SEQ, b"t1\n5\n" + MARK + b"3\n4\n8\n", 1, False),
+    ("a line twice at the end", SEQ, b"t1\n" + MARK + b"12\n1\n", 1, False),
+    ("a line of another's", COUNT, b"t1 1\nt2 2\nt1 3\n" + MARK + b"t1 5\n", 1, False),
+    ("half a line far from it", COUNT, b"t1 1\n 2\nt1 3\n" + MARK + b"t1 5\n", 1, False),
+    ("more lines than it has", COUNT, b"t1 1\n" + MARK + b"t1 9999\n", 1, False),
+    ("a mark that nobody told of", COUNT, b"t1 1\n" + MARK + b"t1 4\n" + MARK, 1, False),
+    ("two streams, and more pieces than it tears", "both", b"t1 1\nt1\nt\n1 5\n" + MARK + b"t1 9\n", 1, False),
+]
+
+
+@pytest.mark.parametrize(("why", "kind", "log", "holes", "is_clean"), HOLES, ids=[why for why, *_ in HOLES])
+def test_a_hole_explains_the_lines_that_it_has_torn_and_no_more(
+    why: str, kind: str, log: bytes, holes: int, is_clean: bool
+) -> None:
+    found = engine_away()
+    made = replace(order(1, kind, 0.0, random.Random(1)), noted=False, lines=30)
+    found.orders[0] = replace(made, owner="ann", team="red", gpus=1, moves=())
+    ran(found, log=log, holes=holes)
+    assert kinds_of(judge(found)) == (set() if is_clean else {"log_bytes"}), why
 
 
 def test_a_signal_of_the_engine_that_nobody_saw_is_excused_only_while_nobody_was_there() -> None:
@@ -198,6 +249,8 @@ def test_a_job_that_may_be_stopped_runs_again_after_it_was() -> None:
     found = evidence("preemptible")
     first = replace(found.containers[0], exit_code=STOPPED, signals=(15,))
     found.containers[:] = [first, replace(first, id="c2", attempt=2, begun=30.0, ended=40.0, exit_code=None)]
+    (last,) = found.told[0].runs
+    told(found, runs=(replace(last, end_reason="PREEMPTED", exit_code=STOPPED), replace(last, number=2)))
     assert judge(found).run_twice == []
 
 
@@ -244,3 +297,33 @@ def test_what_a_job_prints_is_known_to_the_byte() -> None:
     assert (out, err) == (b"t1 1\nt1 2\n", b"t1 error 1\nt1 error 2\n")
     assert printed(replace(make("flood"), lines=3)) == (b"t1\n1\n2\n3\n", b"")
     assert printed(make("cancelled"), 2) == (b"t1 1\nt1 2\n", b"")
+
+
+def heard_of(at: float, **fields: Any) -> Node:
+    return Node(name="alpha", last_seen=datetime.fromtimestamp(at, UTC), **fields)
+
+
+def test_an_engine_works_again_once_the_node_has_looked_since_the_blow() -> None:
+    assert engine_works(heard_of(100 + LOOK + 0.1), 100.0)
+    assert not engine_works(heard_of(100 + LOOK - 0.1), 100.0), "it may have looked last before the blow"
+    assert not engine_works(heard_of(200.0, engine_error="the Docker engine does not answer"), 100.0)
+    assert not engine_works(Node(name="alpha"), 100.0)
+
+
+def test_a_disk_is_good_again_once_its_node_is_heard_of_and_calls_none_full() -> None:
+    full, free = ({"disks": [{"free_mib": 9000}, {"free_mib": mib}]} for mib in (0, 90))
+    assert disk_has_room(heard_of(101.0, facts=free), 100.0)
+    assert not disk_has_room(heard_of(101.0, facts=full), 100.0)
+    assert not disk_has_room(heard_of(99.0, facts=free), 100.0)
+
+
+def test_a_process_that_was_killed_is_dead_though_nobody_has_collected_it() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 300 & sleep 300 & exec sleep 300"]) as parent:  # collects nobody
+        try:
+            wait_until(lambda: len(victims.children(parent.pid)) == 2, "both children")
+            one, other = victims.children(parent.pid)
+            victims.kill(one)
+            assert victims.children(parent.pid) == [other]
+            assert victims.children(parent.pid, older=3600) == []
+        finally:
+            victims.kill(*victims.children(parent.pid), parent.pid)

@@ -16,7 +16,7 @@ from tests.chaos.judge import Verdict, judge
 from tests.chaos.mix import LIMITS, orders
 from tests.chaos.people import People
 from tests.chaos.site import Site, running_site, wait_stopped
-from tests.rigs.engine import Engine
+from tests.rigs.engine import running_engine
 
 HOSTS = ("alpha", "beta", "gamma")
 LIVE_RESTORE = "gamma"  # its engine leaves containers running while it restarts
@@ -87,12 +87,7 @@ def _run(
 def running_hosts(root: Path, names: Sequence[str] = HOSTS) -> Iterator[Site]:
     """A site on engines of its own."""
     with contextlib.ExitStack() as ends:
-        engines = {}
-        for name in names:
-            engines[name] = engine = Engine(live_restore=name == LIVE_RESTORE)
-            ends.callback(engine.remove)
-            engine.start()
-            engine.load_images()
+        engines = {name: ends.enter_context(running_engine(live_restore=name == LIVE_RESTORE)) for name in names}
         yield ends.enter_context(running_site(root, engines))
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,11 +16,16 @@ import redis
 from gpus.models import Node
 from jobs import hostrights
 from jobs.models import Cluster
+from tests.chaos import victims
 from tests.chaos.evidence import Outage
-from tests.chaos.site import Site
-from tests.rigs.processes import wait_until
+from tests.chaos.site import PERIODS, Site
+from tests.rigs.processes import kill_pump, wait_until
+from tests.rigs.stack import SHORT
 
 RECOVERY = 150.0  # seconds, after which a part is told not to have recovered
+LOOK = 2 * float(SHORT["NODE_HEARTBEAT"])  # seconds in which a node that is heard of has looked at its engine, too
+STEADY = 1.0  # seconds for which a process lives that did not end as it started
+AGENT_THREADS = 6  # an RQ worker has fewer, an agent has more
 FILLED = "filled"
 
 
@@ -29,7 +33,8 @@ FILLED = "filled"
 class Fault:
     """`strike` does it, and returns when the part may recover; `recovered(struck)` says whether it has.
 
-    `part`: two faults of one part do not overlap. `excuses`: what an outage of it excuses, see `Outage.what`.
+    `part`: two faults of one part do not overlap. `excuses`: what an outage of it excuses, see `Outage.what`: until
+    it has recovered if it `is_away` till then, else until it may.
     """
 
     kind: str
@@ -38,6 +43,11 @@ class Fault:
     strike: Callable[[], None]
     recovered: Callable[[float], bool]
     excuses: str = ""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the part is not there yet when its strike returns: a node, which its supervisor starts again."""
+        return self.excuses == "node"
 
 
 @dataclass
@@ -67,8 +77,8 @@ class Faults:
     def _of_portal(self) -> list[Fault]:
         site = self.site
         return [
-            Fault("web killed", "", "web", lambda: _kill(site.portal.pid("web")), self._web_answers),
-            Fault("scheduler killed", "", "scheduler", lambda: _kill(site.portal.pid("scheduler")), self._passes),
+            Fault("web killed", "", "web", lambda: self._kill_role("web"), self._web_answers),
+            Fault("scheduler killed", "", "scheduler", lambda: self._kill_role("scheduler"), self._passes),
             Fault("Redis killed", "", "redis", self._restart_redis, self._readings_come),
             Fault("Redis flushed", "", "redis", site.redis.flush, self._readings_come),
             Fault("PostgreSQL restarted", "", "postgres", self._restart_postgres, self._all_are_heard),
@@ -78,20 +88,24 @@ class Faults:
         def heard(struck: float) -> bool:
             return self._is_heard(host, struck)
 
+        def works(struck: float) -> bool:
+            return engine_works(self._row(host), struck)
+
+        def has_room(struck: float) -> bool:
+            return disk_has_room(self._row(host), struck)
+
         node, line, engine = f"node {host}", f"line {host}", f"engine {host}"
         return [
-            Fault("node killed", host, node, lambda: _kill(self.site.hosts[host].pid), heard, "node"),
+            Fault("node killed", host, node, lambda: self._kill_node(host), heard, "node"),
             Fault("agent killed", host, node, lambda: self._kill_agent(host), heard, "node"),
             Fault("RQ workers killed", host, node, lambda: self._kill_workers(host), lambda _: self._is_manned(host)),
             Fault("log pump killed", host, node, lambda: self._kill_pump(host), lambda _: self._pumps(host)),
             Fault("node and pump killed", host, node, lambda: self._kill_both(host), heard, "node"),
             Fault("network cut", host, line, lambda: self._cut(host), heard),
             Fault("network stalled", host, line, lambda: self._stall(host), heard),
-            Fault("engine restarted", host, engine, lambda: self._restart_engine(host, kill=False),
-                  lambda _: self._engine_works(host), "engine"),
-            Fault("engine killed", host, engine, lambda: self._restart_engine(host, kill=True),
-                  lambda _: self._engine_works(host), "engine"),
-            Fault("disk filled", host, f"disk {host}", lambda: self._fill(host), heard, "disk"),
+            Fault("engine restarted", host, engine, lambda: self._restart_engine(host, kill=False), works, "engine"),
+            Fault("engine killed", host, engine, lambda: self._restart_engine(host, kill=True), works, "engine"),
+            Fault("disk filled", host, f"disk {host}", lambda: self._fill(host), has_room, "disk"),
         ]  # fmt: skip
 
     # --- strikes ---
@@ -110,29 +124,43 @@ class Faults:
         self._rest(0, 0.25)
         self.site.postgres.start()
 
+    def _kill_role(self, role: str) -> None:
+        portal = self.site.portal
+        wait_until(lambda: portal.is_running(role), f"{role}, to be killed", seconds=RECOVERY)
+        victims.kill(portal.pid(role))
+
+    def _kill_node(self, host: str) -> None:
+        node = self.site.hosts[host]
+        wait_until(lambda: node.is_running, f"node {host}, to be killed", seconds=RECOVERY)
+        children = victims.children(node.pid)
+        victims.kill(node.pid)
+        victims.wait_dead(children)
+
     def _kill_agent(self, host: str) -> None:
-        for pid in _children(self.site.hosts[host].pid)[:1]:
-            _kill(pid)
+        victims.kill(wait_until(lambda: self._agent(host), f"the agent of {host}, to be killed", seconds=RECOVERY))
 
     def _kill_workers(self, host: str) -> None:
-        for pid in _children(self.site.hosts[host].pid)[1:]:
-            _kill(pid)
+        def workers() -> list[int]:
+            agent = self._agent(host)
+            return [pid for pid in victims.children(self.site.hosts[host].pid) if agent and pid != agent]
+
+        victims.kill(*wait_until(workers, f"the workers of {host}, to be killed", seconds=RECOVERY))
 
     def _kill_pump(self, host: str) -> None:
-        if pid := self._pump(host):
-            _kill(pid)
+        wait_until(lambda: self._pumps(host), f"the pump of {host}, to be killed", seconds=RECOVERY)
+        kill_pump(self._spool(host))
 
     def _kill_both(self, host: str) -> None:
-        _kill(self.site.hosts[host].pid)
-        self._kill_pump(host)
+        self._kill_node(host)
+        kill_pump(self._spool(host))
 
-    def _pump(self, host: str) -> int:
-        """The process id of a host's log pump; 0 where none lives."""
-        with contextlib.suppress(OSError, ValueError):
-            pid = int((self.site.disk(host) / "spool" / "pump.pid").read_text())
-            if b"pump.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return pid
-        return 0
+    def _spool(self, host: str) -> Path:
+        return self.site.disk(host) / "spool"
+
+    def _agent(self, host: str) -> int:
+        """The process id of a host's agent, the one of its processes that has many threads; 0 while there is none."""
+        of_host = victims.children(self.site.hosts[host].pid)
+        return next((pid for pid in of_host if victims.threads(pid) >= AGENT_THREADS), 0)
 
     def _cut(self, host: str) -> None:
         for line in self.site.lines[host]:
@@ -194,14 +222,31 @@ class Faults:
         return False
 
     def _is_manned(self, host: str) -> bool:
+        """All its processes are there, and none of them is one that ends as it starts."""
         started = int(self.site.hosts[host].env["START_WORKERS"])
-        return len(_children(self.site.hosts[host].pid)) >= started + 2
+        return len(victims.children(self.site.hosts[host].pid, older=STEADY)) >= started + 2
 
     def _pumps(self, host: str) -> bool:
-        return bool(self._pump(host))
+        """A log pump lives there."""
+        with contextlib.suppress(OSError, ValueError):
+            pid = int((self._spool(host) / "pump.pid").read_text())
+            return b"pump.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return False
 
-    def _engine_works(self, host: str) -> bool:
-        return self.site.ask(Node.objects.filter(name=host, engine_error="").exists)
+    def _row(self, host: str) -> Node:
+        return self.site.ask(lambda: Node.objects.get(name=host))
+
+
+def engine_works(node: Node, struck: float) -> bool:
+    """By a look of the node's own that began after the blow."""
+    return not node.engine_error and node.last_seen is not None and node.last_seen > _moment(struck + LOOK)
+
+
+def disk_has_room(node: Node, struck: float) -> bool:
+    """The node is heard of, and does not say, or says no more, that one of its disks is full: it takes jobs."""
+    least = int(PERIODS["DISK_RESERVE_MIB"])
+    is_heard = node.last_seen is not None and node.last_seen > _moment(struck)
+    return is_heard and all(disk["free_mib"] >= least for disk in (node.facts or {}).get("disks", ()))
 
 
 class Injector(threading.Thread):
@@ -245,7 +290,8 @@ class Injector(threading.Thread):
             wait_until(lambda: fault.recovered(blow.over), fault.kind, seconds=RECOVERY, every=0.1)
             blow.seconds = time.time() - blow.over
         if fault.excuses:
-            self.faults.outages.append(Outage(host=fault.host, what=fault.excuses, begun=blow.begun, ended=time.time()))
+            ended = time.time() if fault.is_away else blow.over
+            self.faults.outages.append(Outage(host=fault.host, what=fault.excuses, begun=blow.begun, ended=ended))
 
 
 class Locks:
@@ -274,27 +320,6 @@ class Locks:
                 self._deck = list(dict.fromkeys(fault.kind for fault in faults.all()))
                 dice.shuffle(self._deck)
             return self._deck.pop() if self._deck else ""
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def _children(pid: int) -> list[int]:
-    """A node's children: its agent, the one with most threads, first."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError):
-            found += map(int, (task / "children").read_text().split())
-    return sorted(found, key=_threads, reverse=True)
-
-
-def _threads(pid: int) -> int:
-    try:
-        return len(list(Path(f"/proc/{pid}/task").iterdir()))
-    except OSError:
-        return 0
 
 
 def _moment(at: float) -> datetime:

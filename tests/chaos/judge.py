@@ -13,6 +13,7 @@ from tests.chaos.evidence import STOPPED, Container, Evidence, Limit, Order, Out
 
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT"})
 OWN_END = frozenset({"COMPLETED", "EXIT_CODE", "OOM_KILLED"})
+FOR_GOOD = OWN_END | {"STOPPED_BY_USER", "TIME_LIMIT"}  # no run comes after one that ended so
 SLACK = 5.0  # seconds in which what a fault did shows: an engine that goes down ends containers, then itself
 SIGTERM, SIGKILL = 15, 9
 
@@ -141,6 +142,11 @@ def run_twice(evidence: Evidence) -> Iterator[str]:
                 yield f"job {job}: runs {one.attempt} and {other.attempt} ran at the same time"
             elif not (_was_stopped(one) or (job in again and _went_down(evidence, one))):
                 yield f"job {job}: run {other.attempt} after run {one.attempt} had come to its end ({one.exit_code})"
+    for told in evidence.told:
+        attempts = {run.number for run in told.runs} | {c.attempt for c in by_job.get(told.job, ())}
+        for run in told.runs:
+            if run.end_reason in FOR_GOOD and max(attempts) > run.number:
+                yield f"job {told.job}: run {max(attempts)} after run {run.number} had ended for {run.end_reason}"
 
 
 def _was_stopped(container: Container) -> bool:

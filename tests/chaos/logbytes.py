@@ -3,8 +3,8 @@
 import hashlib
 from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
 
+from jobs.logframes import NOT_RECORDED
 from tests.chaos.evidence import STOP_LINE, STOPPED, Container, Order, Run
 from tests.chaos.mix import printed
 
@@ -26,11 +26,12 @@ def compare(
     """`engine_died`: the program may have been cut off anywhere; `may_lack_notes`: its disk was full for a while."""
     if container is None or not container.has_run:
         return Difference("printed without having run", 0, len(run.log)) if run.log else Difference()
-    if container.exit_code == order.exit_code:
-        return _with_holes(order, run.log) if run.holes else _whole(order, run.log)
     if run.holes:
-        return _with_holes(order, run.log)
-    return _cut_off(order, run, container, may_lack_notes=may_lack_notes, engine_died=engine_died)
+        return _with_holes(order, run)
+    code = run.exit_code if container.exit_code is None else container.exit_code
+    if code == order.exit_code:
+        return _whole(order, run.log)
+    return _cut_off(order, run, code, may_lack_notes=may_lack_notes, engine_died=engine_died)
 
 
 def _whole(order: Order, log: bytes) -> Difference:
@@ -70,11 +71,11 @@ def _size(lines: "Counter[bytes]") -> int:
 
 
 def _cut_off(
-    order: Order, run: Run, container: Container, *, may_lack_notes: bool, engine_died: bool
+    order: Order, run: Run, code: int | None, *, may_lack_notes: bool, engine_died: bool
 ) -> Difference:  # fmt: skip
     """Of a program that was stopped: its first lines, all that it noted, and its last word if it came to that."""
-    log, last = run.log, f"{order.token} {STOP_LINE}\n".encode()
-    if container.exit_code == STOPPED:
+    log, last = run.log, _last_word(order)
+    if code == STOPPED:
         if not log.endswith(last):
             return Difference("its last word is missing", len(last), 0)
         log = log.removesuffix(last)
@@ -94,19 +95,88 @@ def _beginning(order: Order, log: bytes, lines: int, *, exact: bool) -> Differen
     """Whether it begins as it must. `exact`: it ends with a line, too."""
     if exact and log and not log.endswith(b"\n"):
         return Difference("cut off within a line", 1, 0)
-    out, err = printed(order, lines + 1 if order.form == "count" else None)
+    out, err = _printed_by(order, lines + 1)
     if _is_mixed(out, err, log, whole=False):
         return Difference()
     return _difference(out[: len(log)], log) if not err else _by_lines(out + err, log)
 
 
-def _with_holes(order: Order, log: bytes) -> Difference:
-    """Where bytes are told to be lost, those that are there are in their order, each once."""
-    enough = log.count(b"\n") + HOLE_LINES if order.form == "count" else None
-    for whole in printed(order, enough):
-        place = {line: number for number, line in enumerate(whole.splitlines(keepends=True))}
-        found = [line for line in log.splitlines(keepends=True) if line in place]
-        twice = [line for line, after in pairwise(found) if place[after] <= place[line]]
-        if twice:
-            return Difference("bytes twice, or in another order", 0, sum(map(len, twice)))
-    return Difference()
+def _printed_by(order: Order, lines: int) -> tuple[bytes, bytes]:
+    """What it prints with its first `lines`, if it prints them one by one, which may be without end; else all of it."""
+    return printed(order, min(lines, order.lines) if order.form == "count" else None)
+
+
+def _last_word(order: Order) -> bytes:
+    return f"{order.token} {STOP_LINE}\n".encode()
+
+
+def _with_holes(order: Order, run: Run) -> Difference:
+    """Where bytes are told to be lost, those that are there are its own, in their order, each once.
+
+    A hole shows as a mark on a line of its own, and tears the line before it and the line after it.
+    """
+    lines = run.log.splitlines(keepends=True)
+    out, err = (text.splitlines(keepends=True) for text in _printed_by(order, len(lines) + HOLE_LINES))
+    out += [_last_word(order)] * (order.form == "count")
+    if lines.count(NOT_RECORDED) > run.holes:
+        return Difference("a mark of a hole that is none", 0, len(NOT_RECORDED))
+    if strange := _strange(lines, {*out, *err, NOT_RECORDED}, pieces=2 * run.holes if err else None):
+        return Difference("bytes that it never printed", 0, sum(map(len, strange)))
+    twice = [line for expected in (out, err) for line in _out_of_order(expected, lines)]
+    return Difference("bytes twice, or in another order", 0, sum(map(len, twice))) if twice else Difference()
+
+
+def _strange(lines: list[bytes], known: set[bytes], *, pieces: int | None) -> list[bytes]:
+    """Lines that are not known, and no pieces that a hole has left of known ones. Of two streams, a torn line may be
+    mixed with others and stand anywhere: then so many `pieces` are let pass.
+    """
+    odd = [(number, line) for number, line in enumerate(lines) if line not in known]
+    if pieces is not None:
+        return [line for _number, line in odd[pieces:]]
+    return [line for number, line in odd if not (_is_beside_hole(lines, number) and _is_piece(line, known))]
+
+
+def _is_beside_hole(lines: list[bytes], number: int) -> bool:
+    return _is_before_hole(lines, number) or _is_after_hole(lines, number)
+
+
+def _is_piece(line: bytes, known: set[bytes]) -> bool:
+    return any(line.removesuffix(b"\n") in whole for whole in known)
+
+
+def _is_before_hole(lines: list[bytes], number: int) -> bool:
+    """A hole at the end has no mark where all that is unknown is whether the last line was ended."""
+    after = lines[number + 1 : number + 2]
+    return after == [NOT_RECORDED] or not (after or lines[number].endswith(b"\n"))
+
+
+def _is_after_hole(lines: list[bytes], number: int) -> bool:
+    return number > 0 and lines[number - 1] == NOT_RECORDED
+
+
+def _out_of_order(expected: list[bytes], lines: list[bytes]) -> list[bytes]:
+    """Those that come again, or after what should follow them. What is left of a torn line may look like another."""
+    place = {line: number for number, line in enumerate(expected)}
+    found, last = [], -1
+    for number, line in enumerate(lines):
+        at = place.get(line)
+        if at is None:
+            continue
+        if at > last:
+            last = at
+        elif not _may_be_torn(expected, last, lines, number, place):
+            found.append(line)
+    return found
+
+
+def _may_be_torn(
+    expected: list[bytes], last: int, lines: list[bytes], number: int, place: dict[bytes, int]
+) -> bool:  # fmt: skip
+    """Whether it may be the beginning of the line after the `last`, before a hole, or the end of one, after a hole."""
+    rest = expected[last + 1 :]
+    if _is_before_hole(lines, number) and rest and rest[0].startswith(lines[number].removesuffix(b"\n")):
+        return True
+    if not _is_after_hole(lines, number):
+        return False
+    after = place.get(lines[number + 1]) if number + 1 < len(lines) else None
+    return any(line.endswith(lines[number]) for line in (rest if after is None else expected[after - 1 : after]))
