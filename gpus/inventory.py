@@ -12,6 +12,7 @@ from django.utils import timezone
 from gpus.attribute import unexplained_mib
 from gpus.keep import Keeper
 from gpus.models import GPU, HostEvent, Node
+from gpus.quarantine import quarantine
 from gpus.readings import GpuReading, HostReading
 
 _REFRESH = 5.0  # seconds between writes when nothing changed; sooner where SAMPLE_FRESH is short
@@ -56,7 +57,7 @@ class Inventory:
         with transaction.atomic():
             self._write(node, node_changes, changes, reading)
             for gpu in broken.values():
-                GPU.objects.filter(uuid=gpu.uuid, quarantine_reason="").update(quarantine_reason=f"Xid {gpu.xid}")
+                quarantine([gpu.uuid], f"Xid {gpu.xid}")
             self._keeper.save({uuid: row.pk for uuid, row in self._gpus.items()})
         self._keeper.saved()
         self._reports |= {uuid: gpu.xid_at or 0.0 for uuid, gpu in broken.items()}

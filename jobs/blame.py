@@ -3,11 +3,10 @@
 from collections.abc import Iterable
 from datetime import timedelta
 
-from django.db.models import QuerySet
-
 from gpus.models import GPU
-from jobs import endings, hostevents
-from jobs.models import AllocationSlot, Job, Run
+from gpus.quarantine import quarantine
+from jobs import endings
+from jobs.models import Job, Run
 from jobs.states import CHARGED_TO, EndReason, RunState
 
 STRIKES = 3  # runs in a row that a GPU failed, where one alone may have another cause
@@ -34,11 +33,8 @@ def charge(run: Run, reason: EndReason, words: str) -> None:
     """Quarantine the GPUs that the end of this run tells to be broken. Inside the transaction that ends it."""
     if reason not in (EndReason.GPU_START_FAILED, EndReason.GPU_FAULT) or run.granted.get("mismatch"):
         return
-    gpus = list(GPU.objects.filter(pk__in=_held(run).values("gpu_id"), quarantine_reason=""))
-    for gpu in _guilty(gpus, reason, words):
-        why = f"job {run.job_id} {_SAID[reason]}"
-        if GPU.objects.filter(pk=gpu.pk, quarantine_reason="").update(quarantine_reason=why):
-            hostevents.note(run.node, "GPU_QUARANTINED", index=gpu.index, why=why)
+    gpus = list(GPU.objects.filter(uuid__in=run.gpu_uuids, quarantine_reason=""))
+    quarantine([gpu.uuid for gpu in _guilty(gpus, reason, words)], f"job {run.job_id} {_SAID[reason]}")
 
 
 _SAID = {
@@ -64,7 +60,3 @@ def _has_failed(gpu: GPU, reason: EndReason) -> bool:
 
 def _was_quick(run: Run) -> bool:
     return run.started_at is None or run.ended_at is None or run.ended_at - run.started_at < QUICK
-
-
-def _held(run: Run) -> QuerySet[AllocationSlot]:
-    return AllocationSlot.objects.filter(allocation__run=run)

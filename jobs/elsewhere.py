@@ -5,23 +5,20 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gpus.models import GPU
+from gpus.models import Node
 from jobs import endings
 from jobs.models import AllocationSlot, Run
-from jobs.policy import Node, Waiting
+from jobs.policy import Node as Host
+from jobs.policy import Waiting
 from jobs.policy.alike import could_ever_fit
 from jobs.policy.ledger import Ledger
 from jobs.states import CHARGED_TO, Charge, EndReason
 
 KEPT_OFF_FOR = timedelta(minutes=30)  # since the end: then what has failed once is tried again rather than waited for
 
-_CHARGED_TO: dict[str, Charge] = {
-    str(reason): charge for reason, charge in CHARGED_TO.items()
-}  # by the reason as it is written, which may be a newer version's
-
 
 def blamed(jobs: Collection[int], now: datetime) -> dict[int, frozenset[str]]:
-    """Of waiting jobs whose last run was ended by hardware: the UUIDs of the GPUs to stay away from."""
+    """Of waiting jobs whose last run was ended by hardware: the UUIDs of GPUs and names of hosts to stay away from."""
     if not jobs:
         return {}
     rows = Run.objects.filter(job__in=jobs, ended_at__gt=now - KEPT_OFF_FOR).order_by("number")
@@ -30,8 +27,9 @@ def blamed(jobs: Collection[int], now: datetime) -> dict[int, frozenset[str]]:
     of_host = {job: node for job, (_run, node, charge) in last.items() if charge is Charge.HOST}
     of_gpus = {run: job for job, (run, _node, charge) in last.items() if charge is Charge.GPU}
     on_host: dict[int, set[str]] = defaultdict(set)
-    for node, uuid in GPU.objects.filter(node__in=set(of_host.values())).values_list("node_id", "uuid"):
-        on_host[node].add(uuid)
+    of_nodes = Node.objects.filter(pk__in=set(of_host.values())).values_list("pk", "name", "gpus__uuid")
+    for node, name, uuid in of_nodes:
+        on_host[node] |= {name, uuid} if uuid else {name}
     held: dict[int, set[str]] = defaultdict(set)
     slots = AllocationSlot.objects.filter(allocation__run__in=of_gpus)
     for run, uuid in slots.values_list("allocation__run_id", "gpu__uuid"):
@@ -43,10 +41,10 @@ def blamed(jobs: Collection[int], now: datetime) -> dict[int, frozenset[str]]:
 def _charged(reason: str, words: str) -> Charge | None:
     if reason == EndReason.GPU_START_FAILED and endings.is_host_trouble(words):
         return Charge.HOST
-    return _CHARGED_TO.get(reason)
+    return CHARGED_TO.get(reason)
 
 
-def narrowed(jobs: Sequence[Waiting], hosts: Iterable[Node]) -> tuple[Waiting, ...]:
+def narrowed(jobs: Sequence[Waiting], hosts: Iterable[Host]) -> tuple[Waiting, ...]:
     """The jobs, where those that could start nowhere else need stay away from nothing. One that is moved does."""
     avoiding = [job for job in jobs if job.avoid and not job.moved]
     if not avoiding:

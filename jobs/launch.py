@@ -155,12 +155,17 @@ def _why_not_prepared(error: Exception) -> EndReason:
 
 
 def _why_no_create(error: containers.EngineRefused) -> EndReason:
+    if "no command specified" in str(error).lower():  # neither in the request nor in the image
+        return EndReason.COMMAND_NOT_FOUND
+    return why_refused(error, EndReason.CREATE_FAILED)
+
+
+def why_refused(error: containers.EngineRefused, otherwise: EndReason) -> EndReason:
+    """What an engine's refusal to bring an image, or to make a container of it, says; `otherwise` where nothing."""
     for kind, reason in IMAGE_ERRORS:
         if isinstance(error, kind):
             return reason
-    if "no command specified" in str(error).lower():  # neither in the request nor in the image
-        return EndReason.COMMAND_NOT_FOUND
-    return EndReason.DISK_FULL if "no space left" in str(error) else EndReason.CREATE_FAILED
+    return EndReason.DISK_FULL if "no space left" in str(error) else otherwise
 
 
 def _facts(run: Run, image: containers_images.Image) -> RunFacts:

@@ -9,9 +9,9 @@ from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
-from jobs import announce, containers, containers_images, secretbox
+from jobs import announce, containers, containers_images, hostfacts, secretbox
 from jobs.finish import end_without_container
-from jobs.launch import PULLING
+from jobs.launch import PULLING, why_refused
 from jobs.models import RegistryLogin, Run
 from jobs.queues import send_launch
 from jobs.request import registry_of
@@ -72,22 +72,31 @@ def _is_due(run: Run, now: datetime) -> bool:
 def _pull(image: str) -> None:
     close_old_connections()
     try:
+        _bring(image)
+    except (containers.EngineUnavailable, secretbox.Unreadable) as error:
+        log.warning("pull of %s failed, to be tried again: %s", image, error)
+    finally:
+        close_old_connections()
+
+
+def _bring(image: str) -> None:
+    begun = timezone.now()
+    try:
         containers_images.pull(image, _login(image), _Progress(image))
     except containers.ImageRateLimited as error:
         log.warning("pull of %s: the registry's rate limit: %s", image, error)
         again = timezone.now() + timedelta(seconds=settings.PULL_RETRY)
         _write(image, {"code": "PULL_RETRY", "at": again.isoformat()})
     except containers.EngineRefused as error:
-        reason = _reason(error)
+        containers.confirm(begun)  # what an engine that goes down refuses is no job's fault
+        reason = why_refused(error, EndReason.PULL_FAILED)
+        if reason is EndReason.DISK_FULL:
+            hostfacts.tell()  # before an end wakes the scheduler: nothing more is sent here while it is
         for run in _waiting(image):
             _end(run, reason, str(error))
-    except (containers.EngineUnavailable, secretbox.Unreadable) as error:
-        log.warning("pull of %s failed, to be tried again: %s", image, error)
     else:
         for run in _waiting(image):
             send_launch(run.node.name, run.pk)
-    finally:
-        close_old_connections()
 
 
 def _end(run: Run, reason: EndReason, words: str) -> None:
@@ -95,14 +104,6 @@ def _end(run: Run, reason: EndReason, words: str) -> None:
     with lock(run.pk) as locked:
         if locked and _is_waiting(Run.objects.get(pk=run.pk)):
             end_without_container(run, reason, words)
-
-
-def _reason(error: containers.EngineRefused) -> EndReason:
-    if isinstance(error, containers.ImageMissing):
-        return EndReason.IMAGE_NOT_FOUND
-    if isinstance(error, containers.ImageForbidden):
-        return EndReason.IMAGE_AUTH
-    return EndReason.DISK_FULL if "no space left" in str(error) else EndReason.PULL_FAILED
 
 
 def _login(image: str) -> dict[str, str] | None:

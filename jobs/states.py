@@ -4,6 +4,7 @@ A job is what a person asked for; a run is one attempt at it. A job's state is i
 and after its end, and that of its current run in between (see `JOB_STATE_OF_RUN`).
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -121,7 +122,8 @@ class EndReason(StrEnum):
     HOST_LOST = "HOST_LOST"
 
 
-JOB_STATE_AFTER: dict[EndReason, JobState] = {
+# By what is written of a run, which a newer version may have written: a reason may be in none of these.
+JOB_STATE_AFTER: Mapping[str, JobState] = {
     EndReason.COMPLETED: JobState.SUCCEEDED,
     EndReason.EXIT_CODE: JobState.FAILED,
     EndReason.PREEMPTED: JobState.QUEUED,
@@ -169,7 +171,7 @@ class Charge(StrEnum):
 
 # Ends that are no fault of the job. It is tried once more, elsewhere, if nothing of it had begun, or if it may be
 # stopped and started again; else it ends as above.
-CHARGED_TO: dict[EndReason, Charge] = {
+CHARGED_TO: Mapping[str, Charge] = {
     EndReason.GPU_START_FAILED: Charge.GPU,
     EndReason.GPU_LOST: Charge.GPU,
     EndReason.GPU_FAULT: Charge.GPU,

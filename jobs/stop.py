@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.utils import timezone
 
-from gpus.models import GPU
+from gpus.quarantine import quarantine
 from jobs import containers
 from jobs.control import wish
 from jobs.models import Run
@@ -111,8 +111,5 @@ def kill(run_id: int) -> None:
 
 def _warn_of_stuck(run: Run) -> None:
     """A container that outlives SIGKILL hangs in the driver: its GPUs are held, and kept from others."""
-    if not warn(run, "KILL_STUCK"):
-        return
-    GPU.objects.filter(uuid__in=run.gpu_uuids, quarantine_reason="").update(
-        quarantine_reason=f"job {run.job_id} could not be killed"
-    )
+    if warn(run, "KILL_STUCK"):
+        quarantine(run.gpu_uuids, f"job {run.job_id} could not be killed")

@@ -157,16 +157,12 @@ def _block(
     return known
 
 
-# By the reason as it is written, which may be a newer version's.
-_STATE_AFTER: dict[str, JobState] = {str(reason): state for reason, state in JOB_STATE_AFTER.items()}
-
-
 @cache
 def _state(run_state: str, reason: str) -> str:
     """How a run stands, or ended, as a job's state: QUEUED where its job went on to wait again."""
     if run_state != RunState.ENDED:
         return str(run_state)
-    return str(_STATE_AFTER.get(reason, JobState.FAILED)) if reason else str(JobState.LOST)
+    return str(JOB_STATE_AFTER.get(reason, JobState.FAILED)) if reason else str(JobState.LOST)
 
 
 def _likely_ends(rows: Iterable[tuple[Any, ...]], now: datetime) -> dict[int, list[float]]:

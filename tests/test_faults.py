@@ -71,11 +71,12 @@ def test_a_start_that_was_slow_costs_no_gpu_until_it_happens_three_times_in_a_ro
     assert len(quarantined()) == 1
 
 
-def test_a_job_for_whose_start_a_disk_had_no_room_goes_to_another_host(alice: User) -> None:
+@pytest.mark.parametrize("gpus", [1, 0])
+def test_a_job_for_whose_start_a_disk_had_no_room_goes_to_another_host(alice: User, gpus: int) -> None:
     """The full host would have been chosen again: it is the emptier one of two that are packed."""
     factories.make_node("alpha", gpus=1)
     factories.make_node("beta", gpus=4)
-    job = factories.make_job(alice)
+    job = factories.make_job(alice, gpus=gpus)
     assert fails_to_start(job, EndReason.DISK_FULL, "no space left on device").node.name == "alpha"
     assert job.state == JobState.QUEUED
     assert placed(job).node.name == "beta"

@@ -41,6 +41,6 @@ def could_ever_fit(job: Waiting, ledger: Ledger) -> bool:
     node = ledger.node
     if node.closed is not None or job.millicpus > node.millicpus or job.memory_mib > node.memory_mib:
         return False
-    if len(node.gpus) < least(job) or not job.labels <= node.labels:
+    if len(node.gpus) < least(job) or not job.labels <= node.labels or node.name in job.avoid:
         return False
     return sum(1 for gpu in node.gpus if gpu.unavailable is None and suits(gpu, job)) >= least(job)

@@ -77,7 +77,7 @@ class Waiting:
     pinned: bool = False  # by an admin, or on its way to other GPUs: before all others
     moved: bool = False  # on its way to other GPUs, where a place was kept for it until now
     interactive: bool = False
-    avoid: frozenset[str] = frozenset()  # UUIDs of GPUs it is being moved away from
+    avoid: frozenset[str] = frozenset()  # UUIDs of GPUs and names of nodes that it stays away from
     yields_to: int | None = None  # the waiting job that its last run made way for: not before that one
     likely_seconds: tuple[float, float] | None = None  # how long like jobs ran: a low and a high quantile
     most_milli: int = WHOLE  # of a share: on no GPU where more would be charged for it

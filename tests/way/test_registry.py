@@ -59,6 +59,18 @@ def test_jobs_that_wait_for_one_image_share_one_pull(lab: Lab, registry: Registr
     assert len([line for line in registry.asked if "/manifests/" in line]) <= 4, "not again while they start"
 
 
+def test_a_pull_that_breaks_off_with_its_engine_is_begun_anew(lab: Lab, registry: Registry) -> None:
+    """An engine that goes down refuses what it was at: that ends no job for its image's sake."""
+    registry.seconds = 4
+    job = lab.submit("echo brought", image=registry.image("broken-off"))
+    wait_until(lambda: progress(lab, job).get("total_bytes", 0) > 0, "bytes of the pull")
+    lab.engine.restart()
+    registry.seconds = 0
+    job = lab.end(job)
+    assert (job.state, lab.log(job)) == ("SUCCEEDED", b"brought\n")
+    assert lab.call(lambda: job.runs.count()) == 1
+
+
 @pytest.mark.parametrize(
     ("refusal", "reason"),
     [
