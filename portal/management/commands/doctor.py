@@ -3,6 +3,7 @@
 import json
 import sys
 from argparse import ArgumentParser
+from collections import Counter
 from typing import IO, Any, cast
 
 from django.core.management.base import BaseCommand
@@ -37,12 +38,13 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps([_plain(finding) for finding in findings], ensure_ascii=False, indent=1))
         else:
             Console(file=cast(IO[str], self.stdout)).print(_table(findings))
-        failed = sum(finding.verdict == "fail" for finding in findings)
-        if failed:
-            self.stderr.write(_("%(count)d to mend.") % {"count": failed})
+        found = Counter(finding.verdict for finding in findings)
+        if found["fail"]:
+            self.stderr.write(_("%(count)d to mend.") % {"count": found["fail"]})
             sys.exit(1)
         if not options["json"]:
-            self.stdout.write(_("All is well."))
+            know = _("Nothing to mend; %(count)d to know.") % {"count": found["warn"]}
+            self.stdout.write(know if found["warn"] else _("All is well."))
 
     def _mend(self, findings: list[Finding], *, ask: bool) -> bool:
         """Whether anything was done."""
