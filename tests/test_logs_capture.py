@@ -2,6 +2,7 @@
 
 import collections
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from jobs.models import LogSegment
 from portal import live
 from tests.rigs import logs
 from tests.rigs.engine import Engine
-from tests.rigs.logs import Container
+from tests.rigs.logs import Container, gate
 from tests.rigs.processes import wait_until
 from tests.rigs.redis import RedisServer
 
@@ -51,21 +52,29 @@ def test_a_long_line_is_not_cut_at_16_kib(engine: Engine, follower: Follower) ->
 
 def test_each_redraw_of_a_progress_bar_arrives_at_once(engine: Engine, follower: Follower) -> None:
     r"""dagucloud/dagu#462, dstackai/dstack#186: no sign of life for an hour. `\r` without a newline is shown live."""
-    container = Container(engine, "for i in 1 2 3 4 5; do printf '\\r%s0%%' $i; sleep 0.4; done; echo")
+    steps = "; ".join(f"printf '\\r%s0%%' {step}; {gate(str(step))}" for step in range(1, 6))
+    container = Container(engine, f"{steps}; echo")
     assert container.attach()
     container.start()
     for step in range(1, 6):
         seen = logs.wait_for_log(container.run, b"%d0%%" % step)
         assert b"\n" not in seen
+        container.open(str(step))
     container.wait()
     assert container.end(follower) == b"\r10%\r20%\r30%\r40%\r50%\n"
 
 
 def test_a_silent_job_is_not_ended_by_a_client_timeout(engine: Engine, follower: Follower, settings: Any) -> None:
     """docker/docker-py#2166, #931: a job was marked finished after a minute of silence."""
+    container = Container(engine, f"{gate('end')}; echo end; exit 4")
     settings.ENGINE_TIMEOUT = 1
-    container = Container(engine, "sleep 4; echo end; exit 4")
-    assert container.play(follower) == b"end\n"
+    wait_until(container.attach, "attached within that second")
+    settings.ENGINE_TIMEOUT = 60
+    container.start()
+    time.sleep(3)  # three times that long
+    container.open("end")
+    container.wait()
+    assert container.end(follower) == b"end\n"
 
 
 def test_twenty_thousand_lines_at_full_speed_are_all_there_once(engine: Engine, follower: Follower) -> None:
@@ -154,7 +163,7 @@ def test_asking_to_attach_twice_attaches_once(engine: Engine, follower: Follower
 
 def test_nobody_answers_without_an_agent(engine: Engine, settings: Any, tmp_path: Path) -> None:
     settings.SPOOL_DIR = tmp_path
-    assert not Container(engine, "true").attach()
+    assert not Container(engine, "true").attach(seconds=1)
 
 
 def test_history_and_live_part_join_without_a_gap(engine: Engine, follower: Follower, settings: Any) -> None:

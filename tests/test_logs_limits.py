@@ -10,7 +10,7 @@ import pytest
 from jobs.follow import Follower
 from tests.rigs import logs
 from tests.rigs.engine import Engine
-from tests.rigs.logs import Container
+from tests.rigs.logs import Container, gate
 from tests.rigs.processes import wait_until
 from tests.rigs.redis import RedisServer
 
@@ -32,7 +32,7 @@ def test_a_flood_ends_at_the_limit_with_a_visible_line(engine: Engine, follower:
 
 
 def test_the_limit_holds_over_a_mended_hole(engine: Engine, spool: Path) -> None:
-    container = Container(engine, "seq 1 20000; sleep 1; seq 20001 200000")
+    container = Container(engine, f"seq 1 20000; {gate('more')}; seq 20001 200000")
     expected = b"".join(b"%d\n" % i for i in range(1, 200001))
     with logs.running_agent(engine, LOG_LIMIT_BYTES="600000") as agent:
         assert container.attach()
@@ -40,8 +40,9 @@ def test_the_limit_holds_over_a_mended_hole(engine: Engine, spool: Path) -> None
         logs.wait_for_log(container.run, b"\n20000\n")
         agent.restart()
         assert agent.call("adopt", container.run.pk, container.id) == "ok"
+        container.open("more")
         container.wait()
-        assert agent.call("finish", container.run.pk, container.id, 20) == "ok"
+        assert agent.call("finish", container.run.pk, container.id, 60) == "ok"
     log = logs.stored(container.run)
     kept, mark = log[:600000], log[600000:]
     assert kept == expected[:600000]
@@ -49,15 +50,16 @@ def test_the_limit_holds_over_a_mended_hole(engine: Engine, spool: Path) -> None
 
 
 def test_an_agent_killed_after_the_limit_shows_no_hole(engine: Engine, spool: Path) -> None:
-    container = Container(engine, "seq 1 20000; sleep 1; seq 20001 40000")
+    container = Container(engine, f"seq 1 20000; {gate('more')}; seq 20001 40000")
     with logs.running_agent(engine, LOG_LIMIT_BYTES="50000") as agent:
         assert container.attach()
         container.start()
         wait_until(lambda: len(logs.stored(container.run)) == 50000, "the limit")
         agent.restart()
         assert agent.call("adopt", container.run.pk, container.id) == "ok"
+        container.open("more")
         container.wait()
-        assert agent.call("finish", container.run.pk, container.id, 20) == "ok"
+        assert agent.call("finish", container.run.pk, container.id, 60) == "ok"
     log = logs.stored(container.run)
     assert log[:50000] == b"".join(b"%d\n" % i for i in range(1, 20001))[:50000]
     assert re.fullmatch(rb"\n?\[log limit reached: at least \d+ bytes not kept\]\n", log[50000:])

@@ -10,8 +10,9 @@ from jobs import logindex
 from jobs.follow import Follower
 from jobs.logframes import frame
 from jobs.spool import MergedReader, Spool
+from tests.rigs import logs
 from tests.rigs.engine import Engine
-from tests.rigs.logs import Container
+from tests.rigs.logs import Container, gate
 
 OUT, ERR = 1, 2
 BEGAN = 1_700_000_000
@@ -55,7 +56,14 @@ def test_a_spool_without_notes_has_streams_and_no_times(tmp_path: Path) -> None:
     assert (reader.marks.times, reader.marks.streams) == ([], [(0, ERR)])
 
 
-SCRIPT = "echo one; sleep 2.2; echo two >&2; sleep 0.2; echo three"
+SCRIPT = f"echo one; {gate('two')}; echo two >&2; {gate('three')}; echo three"
+
+
+def _heard(container: Container, text: bytes, *, attached: bool) -> None:
+    if attached:
+        logs.wait_for_log(container.run, text)
+    else:
+        logs.engine_has(container, text)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -66,6 +74,11 @@ def test_a_container_s_lines_have_times_and_streams(engine: Engine, follower: Fo
     begin = time.time()
     assert not attached or container.attach()
     container.start()
+    _heard(container, b"one", attached=attached)
+    time.sleep(1.1)  # the next line comes in a later second
+    container.open("two")
+    _heard(container, b"two", attached=attached)  # of two streams the engine keeps no order
+    container.open("three")
     container.wait()
     assert container.end(follower) == b"one\ntwo\nthree\n"
     found = logindex.notes(container.run, 0, 100)

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from jobs import logstore
 from jobs.logframes import RECOVERING
 from tests.rigs import logs
 from tests.rigs.engine import Engine
-from tests.rigs.logs import AgentProcess, Container
+from tests.rigs.logs import AgentProcess, Container, gate
+from tests.rigs.processes import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FLOOD = "trap 'exit 0' TERM; while :; do head -c 400000 /dev/urandom; usleep 20000; done"
@@ -31,14 +33,21 @@ def kill_pump(agent: AgentProcess, container: Container) -> None:
     agent.kill_pump()
 
 
+def more_is_shown(container: Container) -> None:
+    """Wait until a flood has gone on for a while."""
+    enough = logstore.size(container.run) + 600_000
+    wait_until(lambda: logstore.size(container.run) > enough, "more of the flood")
+    time.sleep(0.1)
+
+
 def flood(agent: AgentProcess, container: Container, *kills: Callable[[AgentProcess, Container], None]) -> bytes:
     """Kill what `kills` says, one after another, in the middle of a flood, and end it. Returns the stored log."""
     assert container.attach()
     container.start()
     for kill in kills:
-        time.sleep(0.3)
+        more_is_shown(container)
         kill(agent, container)
-    time.sleep(0.3)
+    more_is_shown(container)
     container.api.kill(container.id, "TERM")
     container.wait()
     assert agent.call("finish", container.run.pk, container.id, 30) == "ok"
@@ -79,12 +88,13 @@ def test_who_is_attached_again_before_its_start_has_a_piece_of_another_name(engi
 
 def test_a_container_goes_on_without_an_agent_and_its_log_is_whole(engine: Engine) -> None:
     """More than all buffers hold, and the end of it all, come while nobody but the pump is there."""
-    container = Container(engine, "echo first; sleep 1; seq 1 1000000")
+    container = Container(engine, f"echo first; {gate('more')}; seq 1 1000000")
     with logs.running_agent(engine) as agent:
         assert container.attach()
         container.start()
         logs.wait_for_log(container.run, b"first")
         agent.kill(pump=False)
+        container.open("more")
         assert container.wait() == 0
         agent.start()
         assert agent.call("finish", container.run.pk, container.id, 30) == "ok"
@@ -94,12 +104,13 @@ def test_a_container_goes_on_without_an_agent_and_its_log_is_whole(engine: Engin
 
 
 def test_the_limit_holds_over_kills_of_the_pump(engine: Engine) -> None:
-    container = Container(engine, "head -c 900000 /dev/zero; sleep 2; head -c 900000 /dev/zero")
+    container = Container(engine, f"head -c 900000 /dev/zero; {gate('more')}; head -c 900000 /dev/zero")
     with logs.running_agent(engine, LOG_LIMIT_BYTES="1000000") as agent:
         assert container.attach()
         container.start()
         logs.wait_for_log(container.run, b"\0" * 900_000)
         agent.kill_pump()
+        container.open("more")
         container.wait()
         assert agent.call("finish", container.run.pk, container.id, 30) == "ok"
     log = logs.stored(container.run)

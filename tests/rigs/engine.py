@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,7 +113,7 @@ class Engine:
                 env={**os.environ, "PATH": f"{self._bin}:{os.environ['PATH']}", "DOCKER_RAMDISK": ""},
             )  # fmt: skip
         self._guard = Guard(self._process, signal.SIGTERM)
-        wait_until(self._answers, f"dockerd at {self.root}", seconds=60)
+        wait_until(self._answers, f"dockerd at {self.root}", seconds=240)
 
     def _command(self) -> list[str]:
         return [
@@ -141,7 +140,7 @@ class Engine:
         """SIGTERM, as a package upgrade does: without live-restore it stops the containers first."""
         if self._process is not None and self._guard is not None:
             self._guard.release()
-            terminate(self._process, seconds=30)
+            terminate(self._process, seconds=120)
             self._process = self._guard = None
 
     def kill(self) -> None:
@@ -167,8 +166,12 @@ class Engine:
         """Give the running engine this daemon.json, of which it takes what it can without a restart."""
         assert self._process
         (self.root / "daemon.json").write_text(json.dumps(options))
+        told = self._reloads()
         self._process.send_signal(signal.SIGHUP)
-        time.sleep(0.3)  # it tells nobody when it is done
+        wait_until(lambda: self._reloads() > told, "the engine has read its configuration anew")
+
+    def _reloads(self) -> int:
+        return self.log.read_bytes().count(b"Reloaded configuration")
 
     def remove(self) -> None:
         """Stop everything and leave nothing behind: no process, no mount, no bridge, no firewall rule, no file."""
@@ -194,7 +197,7 @@ class Engine:
     @contextlib.contextmanager
     def client(self) -> Iterator[docker.DockerClient]:
         """A client of this engine, closed after use."""
-        client = docker.DockerClient(base_url=self.url, timeout=30, version="1.41")
+        client = docker.DockerClient(base_url=self.url, timeout=120, version="1.41")
         try:
             yield client
         finally:

@@ -42,6 +42,11 @@ def running_follower() -> Iterator[Follower]:
         follower.stop()
 
 
+def gate(name: str) -> str:
+    """Words for a container's shell that end once the test opens the gate of that name, `Container.open`."""
+    return f"until [ -e /tmp/{name} ]; do usleep 20000; done"
+
+
 class Container:
     """A container with the log driver of the product, and its run."""
 
@@ -52,11 +57,20 @@ class Container:
         config = {"Image": BUSYBOX, "Cmd": ["/bin/sh", "-c", script], "HostConfig": host}
         self.id: str = self.api.create_container_from_config(config)["Id"]
 
-    def attach(self) -> bool:
-        return request_attach(self.run.pk, self.id, 10)
+    def attach(self, *, seconds: float = 60) -> bool:
+        return request_attach(self.run.pk, self.id, seconds)
 
     def start(self) -> None:
         self.api.start(self.id)
+
+    @property
+    def pid(self) -> int:
+        """Of its first process."""
+        return int(self.api.inspect_container(self.id)["State"]["Pid"])
+
+    def open(self, name: str) -> None:
+        """Let the running container go on behind `gate(name)`."""
+        Path(f"/proc/{self.pid}/root/tmp/{name}").touch()
 
     def wait(self) -> int:
         return int(self.api.wait(self.id)["StatusCode"])
@@ -94,6 +108,11 @@ def engine_streams(container_id: str) -> dict[int, bytes]:
     for stream, record in logframes.whole_frames(containers_logs.read_log(container_id)):
         parts[stream] += repair.feed(stream, record)
     return {stream: bytes(data) for stream, data in parts.items()}
+
+
+def engine_has(container: Container, text: bytes) -> None:
+    """Wait until the engine's own log of a container holds `text`."""
+    wait_until(lambda: text in b"".join(engine_streams(container.id).values()), f"{text!r} in the engine's log")
 
 
 class AgentProcess:

@@ -52,7 +52,7 @@ def has_ended(process: "subprocess.Popen[bytes]") -> bool:
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def end(process: "subprocess.Popen[bytes]", *, seconds: float = 15) -> None:
+def end(process: "subprocess.Popen[bytes]", *, seconds: float = 40) -> None:
     """SIGTERM, and SIGKILL for one that does not go. It is not collected."""
     if has_ended(process):
         return
@@ -63,7 +63,7 @@ def end(process: "subprocess.Popen[bytes]", *, seconds: float = 15) -> None:
         process.kill()
 
 
-def terminate(process: "subprocess.Popen[bytes]", *, seconds: float = 15) -> int:
+def terminate(process: "subprocess.Popen[bytes]", *, seconds: float = 40) -> int:
     """End it and return its status."""
     end(process, seconds=seconds)
     return process.wait()

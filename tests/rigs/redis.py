@@ -35,7 +35,7 @@ class RedisServer:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         self._guard = Guard(self._process)
-        wait_until(self._answers, "redis-server", seconds=15, every=0.01)
+        wait_until(self._answers, "redis-server", every=0.01)
 
     def _answers(self) -> bool:
         if self._process is not None and self._process.poll() is not None:
@@ -81,7 +81,7 @@ class RedisServer:
             client.flushall()
 
     def client(self) -> redis.Redis:
-        return redis.Redis.from_url(self.url, socket_timeout=5)
+        return redis.Redis.from_url(self.url, socket_timeout=60)
 
     def remove(self) -> None:
         self.stop()

@@ -105,13 +105,13 @@ class Reader:
             setattr(self, name, getattr(self, name) + data)
 
     def until(self, data: bytes) -> None:
-        wait_until(lambda: data in self.out or self.process.poll() is not None, f"{data!r} in {self.out!r}", seconds=60)
+        wait_until(lambda: data in self.out or self.process.poll() is not None, f"{data!r} in {self.out!r}")
         assert data in self.out, self.err
 
     def ends(self) -> int:
-        code = self.process.wait(60)
+        code = self.process.wait(120)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
         return code
 
 

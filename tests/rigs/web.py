@@ -40,7 +40,7 @@ class Web:
         }  # fmt: skip
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, cwd=BASE_DIR, env=env, stdout=log, stderr=log)
-        wait_until(self._answers, f"web process: {tail_of(self.log)}", seconds=60)
+        wait_until(self._answers, f"web process: {tail_of(self.log)}")
 
     def _answers(self) -> bool:
         if self._process is not None and self._process.poll() is not None:
