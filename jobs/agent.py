@@ -111,11 +111,12 @@ class Agent:
             nodereports.tell(settings.NODE_NAME, log_behind_bytes=count, log_behind_seconds=round(seconds, 1))
 
     def _step(self, name: str, period: float, function: Callable[[], None]) -> None:
+        """Do it once a period; what fails comes again with the next sign of life, when that is sooner."""
         now = time.monotonic()
         if now < self._due.get(name, 0):
             return
-        self._due[name] = now + period
-        guarded(name, function)
+        went_well = guarded(name, function)
+        self._due[name] = now + (period if went_well else min(period, settings.NODE_HEARTBEAT))
 
     def _look_at_engine(self) -> None:
         while not self.stopping.wait(settings.NODE_HEARTBEAT):
@@ -203,17 +204,19 @@ class Agent:
             self.stopping.wait(0.5)
 
 
-def guarded(name: str, function: Callable[[], None]) -> None:
-    """Call it with fresh database connections; log what goes wrong instead of ending the thread."""
+def guarded(name: str, function: Callable[[], None]) -> bool:
+    """Call it with fresh database connections; what goes wrong is logged, and ends no thread. False when it did."""
     close_old_connections()
     try:
         function()
+        return True
     except (containers.EngineUnavailable, containers.EngineRefused, DatabaseError, firewall.NotProtected) as error:
         log.warning("%s: %s", name, error)
     except Exception:
         log.exception("%s failed", name)
     finally:
         close_old_connections()
+    return False
 
 
 def register() -> None:

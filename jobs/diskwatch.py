@@ -30,7 +30,7 @@ Tree = tuple[What, int]  # a user's workspace, or what a run's container writes 
 
 
 def run_disk_watch(
-    node_name: str, stopping: threading.Event, guarded: Callable[[str, Callable[[], None]], None]
+    node_name: str, stopping: threading.Event, guarded: Callable[[str, Callable[[], None]], object]
 ) -> None:
     """Look every DISK_PERIOD, until `stopping`."""
     watch = DiskWatch()
