@@ -1,4 +1,4 @@
-"""When a TCP line that has fallen silent is given up, though nobody refuses: the same for Redis and PostgreSQL. Pure."""
+"""When a TCP line that has fallen silent is given up, though nobody refuses: of Redis as of PostgreSQL. Pure."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -1,6 +1,7 @@
 """Moments from the database: the same to the microsecond, aware, in UTC."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from django.db import DataError, connection
@@ -23,6 +24,22 @@ def test_a_moment_is_read_as_it_was_written(at: datetime) -> None:
     assert read == at
     assert read is not None
     assert read.tzinfo is UTC
+
+
+def test_postgresql_s_moments_are_read_by_the_interpreter_s_parser_on_every_connection() -> None:
+    """Django's own loader reads the same, at ten times the cost: no test of values would miss ours."""
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite's are read by Django")
+    from psycopg import adapters
+    from psycopg.pq import Format
+
+    from portal.moments import UtcLoader
+
+    def registered(of: Any) -> Any:
+        return of.adapters.get_loader(adapters.types["timestamptz"].oid, Format.TEXT)
+
+    with connection.cursor() as cursor:  # on which Django registers its own where it sees none for its zone
+        assert (registered(connection.connection), registered(cursor.cursor)) == (UtcLoader, UtcLoader)
 
 
 def test_a_moment_that_python_cannot_hold_is_refused() -> None:

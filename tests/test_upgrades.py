@@ -4,11 +4,13 @@ import os
 import socket
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import migrations, models
+from django.db import OperationalError, connection, migrations, models
 from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
 from jobs import dispatch, elsewhere, stop, timeline, wording
@@ -54,10 +56,69 @@ def test_a_migration_is_judged_by_what_old_code_does_to_its_tables(operation: An
     assert (upgrades.refusal(operation, state, "jobs") == "") is survived
 
 
+# What a migration of the model's app has for operations, by its name. The last release had the first two.
+LATER = {
+    "0001_first": """migrations.CreateModel("Thing", [
+        ("id", models.BigAutoField(primary_key=True)), ("name", models.CharField(max_length=10)),
+    ])""",
+    "0002_released": 'migrations.AddField("Thing", "size", models.IntegerField())',
+    "0003_wider": 'migrations.AlterField("Thing", "name", models.CharField(max_length=20))',
+    "0004_narrower": """
+        migrations.AddField("Thing", "note", models.CharField(max_length=10, null=True)),
+        migrations.AlterField("Thing", "note", models.CharField(max_length=9, null=True)),
+        migrations.AlterField("Thing", "name", models.CharField(max_length=15))""",
+    "0005_forgotten": """migrations.SeparateDatabaseAndState(
+        state_operations=[migrations.RemoveField("Thing", "note")], database_operations=[],
+    )""",
+    "0006_dropped": 'migrations.RemoveField("Thing", "size")',
+    "0007_known": 'migrations.RemoveField("Thing", "name")',
+}  # fmt: skip
+
+
+def test_each_migration_since_the_release_is_judged_by_the_tables_that_it_meets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """What was released is past; a reason that a person gives, and what leaves the table as it is, is enough."""
+    (tmp_path / "later").mkdir()
+    before = None
+    for name, operations in LATER.items():
+        after, survives = [("portal", before)] if before else [], "nobody reads it" if name == "0007_known" else ""
+        (tmp_path / "later" / f"{name}.py").write_text(
+            "from django.db import migrations, models\n\n\nclass Migration(migrations.Migration):\n"
+            f"    dependencies = {after}\n    old_code_survives = {survives!r}\n    operations = [{operations}]\n"
+        )
+        before = name
+    (tmp_path / "later" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(upgrades, "RELEASED", {"portal": "0002_released"})
+    settings.MIGRATION_MODULES = {"portal": "later", "gpus": None, "jobs": None}
+    assert [line.rpartition(": ")[0] for line in upgrades.harmful()] == [
+        "portal.0004_narrower: Alter field note on Thing", "portal.0004_narrower: Alter field name on Thing",
+        "portal.0006_dropped: Remove field size from Thing",
+    ]  # fmt: skip
+
+
 @pytest.mark.django_db
-def test_a_process_of_this_version_finds_its_migrations_applied() -> None:
-    readiness.await_migrations()
+def test_a_process_of_a_new_version_waits_for_its_migrations(monkeypatch: pytest.MonkeyPatch) -> None:
     assert readiness.missing_migrations() == []
+    recorder, one = MigrationRecorder(connection), ("portal", "0002_names_of_fields")
+    recorder.record_unapplied(*one)
+    meanwhile = [lambda: None, lambda: recorder.record_applied(*one)]  # what comes of each look again
+    monkeypatch.setattr(readiness, "time", SimpleNamespace(sleep=lambda _seconds: meanwhile.pop(0)()))
+    readiness.await_migrations()
+    assert (readiness.missing_migrations(), meanwhile) == ([], [])
+
+
+@pytest.mark.django_db
+def test_a_process_does_not_wait_for_a_database_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever works with it has a way of its own to wait."""
+
+    def away(*_args: Any) -> None:
+        raise OperationalError("gone")
+
+    with connection.execute_wrapper(away):
+        readiness.await_migrations()
+    assert "gone" in caplog.text
 
 
 @pytest.mark.django_db

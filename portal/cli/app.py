@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from portal.cli import config as configuration
-from portal.cli.failure import EXIT_FAILURE, UNREADABLE, Failure
+from portal.cli.failure import EXIT_FAILURE, UNREADABLE, Answers, Failure
 from portal.cli.text import _
 
 EPILOG = _(
@@ -50,12 +50,15 @@ def run() -> None:
     """Run the command line; every failure is a sentence on stderr and status 2."""
     for more in ("change", "order"):
         importlib.import_module(f"portal.cli.{more}")
+    Answers.came = False
     try:
         app(prog_name="dockyard")
     except Failure as failure:
         _complain(failure)
         raise SystemExit(EXIT_FAILURE) from None
     except UNREADABLE as error:
+        if not Answers.came:
+            raise
         _complain(_not_understood(error))
         raise SystemExit(EXIT_FAILURE) from None
     except BrokenPipeError:  # the reader of our output has seen enough

@@ -1,14 +1,15 @@
 """Talking to the server: every way this can go wrong becomes one sentence and a next step."""
 
+import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
 
 from portal.cli.config import Config
-from portal.cli.failure import Failure
+from portal.cli.failure import Answers, Failure
 from portal.cli.text import ACCEPT_LANGUAGE, _
 
 Json = Any
@@ -26,16 +27,14 @@ class Client:
         headers = {"Accept-Language": ACCEPT_LANGUAGE, "User-Agent": "dockyard-cli"}
         if config.token:
             headers["Authorization"] = f"Bearer {config.token}"
-        self._http = httpx.Client(
-            base_url=config.url, headers=headers, timeout=httpx.Timeout(30, connect=10), trust_env=not config.is_local,
-            verify=config.url.startswith("https:"),  # reading all certificates takes longer than the request
-        )  # fmt: skip
+        self._http = _http(config, headers)
 
     def get(self, path: str, **params: Any) -> Json:
         return self._json(self.send("GET", path, params=_given(params)))
 
     def post(self, path: str, body: Json = None) -> Json:
-        return self._json(self.send("POST", path, json=body if body is not None else {}))
+        said = {"content": _encoded({} if body is None else body), "headers": {"Content-Type": "application/json"}}
+        return self._json(self.send("POST", path, **said))
 
     def post_again(self, path: str, body: Json) -> Json:
         """Post what may safely arrive twice: a lost connection is tried anew a few times."""
@@ -51,22 +50,33 @@ class Client:
 
     def send(self, method: str, path: str, **options: Any) -> httpx.Response:
         """One request whose answer is good, or Failure."""
+        request = self._request(method, path, **options)
         with _explained(self.config):
-            response = self._http.request(method, path, **options)
+            response = self._http.send(request)
         return self._good(response)
 
     @contextmanager
     def stream(self, path: str, **params: Any) -> Iterator[httpx.Response]:
         """A long download, read piece by piece."""
-        with _explained(self.config), self._http.stream("GET", path, params=_given(params)) as response:
+        request = self._request("GET", path, params=_given(params))
+        with _explained(self.config), closing(self._http.send(request, stream=True)) as response:
             if response.status_code >= 300:
                 response.read()
             self._good(response)
             yield response
 
+    def _request(self, method: str, path: str, **options: Any) -> httpx.Request:
+        try:
+            return self._http.build_request(method, path, **options)
+        except UnicodeEncodeError as error:
+            raise no_text(error) from error
+        except httpx.InvalidURL as error:  # far too long
+            raise _unreachable(self.config, error) from error
+
     def _good(self, response: httpx.Response) -> httpx.Response:
         if response.status_code >= 300:
             raise _refusal(response, self.config)
+        Answers.came = True
         return response
 
     def _json(self, response: httpx.Response) -> Json:
@@ -92,22 +102,48 @@ def _given(params: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value is not None}
 
 
+def _http(config: Config, headers: dict[str, str]) -> httpx.Client:
+    """Raises Failure where the environment names a proxy or certificates that are of no use."""
+    try:
+        return httpx.Client(
+            base_url=config.url, headers=headers, timeout=httpx.Timeout(30, connect=10), trust_env=not config.is_local,
+            verify=config.url.startswith("https:"),  # reading all certificates takes longer than the request
+        )  # fmt: skip
+    except (ValueError, ImportError, OSError, httpx.InvalidURL) as error:
+        raise _unreachable(config, error) from error
+
+
+def _encoded(body: Json) -> bytes:
+    """JSON in UTF-8. Raises Failure for what no JSON can say."""
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except UnicodeEncodeError as error:
+        raise no_text(error) from error
+    except ValueError as error:
+        raise Failure(_("A number must be finite.")) from error
+
+
+def no_text(error: UnicodeEncodeError) -> Failure:
+    """Of an argument's byte that is no UTF-8."""
+    near = error.object[max(error.start - 20, 0) : error.start + 20]
+    return Failure(_("“%s” is no text in UTF-8.") % ascii(near)[1:-1])
+
+
 @contextmanager
 def _explained(config: Config) -> Iterator[None]:
     try:
         yield
     except httpx.TimeoutException as error:
         raise Unreachable(_("%s does not answer in time.") % config.url, _("Try again in a moment.")) from error
-    except UnicodeEncodeError as error:
-        near = error.object[max(error.start - 20, 0) : error.start + 20]
-        raise Failure(_("“%s” is no text in UTF-8.") % ascii(near)[1:-1]) from error
-    except ValueError as error:  # of JSON
-        raise Failure(_("A number must be finite.")) from error
     except httpx.RequestError as error:
-        raise Unreachable(
-            _("Cannot reach Dockyard at %(url)s (%(error)s).") % {"url": config.url, "error": _short(error)},
-            _("Check the address and that the server runs; another address: dockyard login URL"),
-        ) from error
+        raise _unreachable(config, error) from error
+
+
+def _unreachable(config: Config, error: Exception) -> Unreachable:
+    return Unreachable(
+        _("Cannot reach Dockyard at %(url)s (%(error)s).") % {"url": config.url, "error": _short(error)},
+        _("Check the address and that the server runs; another address: dockyard login URL"),
+    )
 
 
 def _short(error: Exception) -> str:

@@ -5,6 +5,12 @@ EXIT_FAILURE = 2
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
+class Answers:
+    """Whether this process has had an answer that it now makes something of. Before, what goes wrong is ours alone."""
+
+    came = False
+
+
 class Failure(Exception):
     """Shown on stderr as it stands; the command ends with status 2."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from portal.cli.client import LOG_CHUNK, Client, Missing
+from portal.cli.client import LOG_CHUNK, Client, Missing, no_text
 from portal.cli.failure import Failure
 from portal.cli.text import _
 
@@ -54,11 +54,14 @@ def read_range(server: Client, job: int, run: int | None, start: int) -> tuple[b
 
 
 def _in_url(job: int, path: str) -> str:
-    """A path inside the job's folder for a URL, in which nothing may lead up and out of it. Raises Missing."""
+    """A path inside the job's folder for a URL, in which nothing may lead up and out of it. Raises Failure."""
     tidy = posixpath.normpath(path) if path else "."
     if tidy == "." or tidy.startswith("/") or tidy.split("/")[0] == "..":
         raise Missing(_("The job has no such file."), _("dockyard files %d lists them.") % job)
-    return quote(tidy)
+    try:
+        return quote(tidy)
+    except UnicodeEncodeError as error:
+        raise no_text(error) from error
 
 
 def download(server: Client, job: int, path: str, target: str) -> None:

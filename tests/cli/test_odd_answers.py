@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from portal.cli import app, change, client, follow, order
+from portal.cli import app, change, client, follow, logs, order, request
 from portal.cli.failure import EXIT_FAILURE
 
 assert change, order  # their commands are added by being imported
@@ -122,3 +122,30 @@ def test_words_that_make_no_sense_are_told_in_a_sentence(
     monkeypatch.setattr(Garbage, "answer", (404, JSON, b'{"errors":[{"field":"","message":"No."}]}'))
     assert run(words, monkeypatch) == EXIT_FAILURE
     assert capsys.readouterr().err.strip()
+
+
+def test_a_defect_of_ours_is_no_answer_that_makes_no_sense(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before an answer came there is none to blame, and while bytes are read none says that a number is not finite."""
+
+    def broken(*_args: Any, **_named: Any) -> None:
+        raise ValueError("ours")
+
+    monkeypatch.setattr(Garbage, "answer", (200, {}, b"bytes"))
+    monkeypatch.setattr(logs, "write_out", broken)
+    assert run(["get", "1", "a", "-o", "-"], monkeypatch) == EXIT_FAILURE
+    assert "(ValueError: ours)" in capsys.readouterr().err
+    monkeypatch.setattr(request, "body", broken)
+    with pytest.raises(ValueError, match="ours"):
+        run(["submit", "-i", "a"], monkeypatch)
+
+
+def test_a_proxy_that_is_none_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "nonsense://proxy")
+    assert run(["login", "http://far.example", "--token", "x"], monkeypatch) == EXIT_FAILURE
+    said = capsys.readouterr().err
+    assert said.startswith("dockyard: Cannot reach Dockyard at http://far.example (")
+    assert "nonsense://proxy" in said
