@@ -81,7 +81,7 @@ def _lists(keys: list[str], seconds: int, every: float = 0) -> list[list[Sample]
 
 
 def _samples(texts: list[bytes], since: float) -> list[Sample]:
-    samples = (json.loads(text) for text in reversed(texts))
+    samples = json.loads(b"[%s]" % b",".join(reversed(texts)))  # at once: a page reads thousands of them
     return [sample for sample in samples if sample["at"] >= since]
 
 

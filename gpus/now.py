@@ -1,6 +1,6 @@
 """Every node with its GPUs as they are now: what is known for good, and the last readings."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -61,12 +61,16 @@ def nodes_in(picture: Picture, named: frozenset[int], *, full: bool) -> list[dic
     hidden GPUs always, others while a job is on them; staff also see what `for_reader` veils.
     """
     held = {gpu: _held(found, named) for gpu, found in picture.held.items()}
-    return [_node(node, picture.read[node.name], held, picture.at, full) for node in picture.nodes]
+    labels = {value: str(label) for value, label in Node.GpuStatus.choices}
+    return [
+        _node(node, picture.read[node.name], held, picture.at, full) | {"host": _host(node, picture.at, full, labels)}
+        for node in picture.nodes
+    ]
 
 
 def _held(found: list[Holder], named: frozenset[int]) -> dict[str, Any]:
     """All holders, and the first of them by itself."""
-    told = [asdict(holder if holder.job in named else replace(holder, job_name=None)) for holder in found]
+    told = [vars(holder) if holder.job in named else {**vars(holder), "job_name": None} for holder in found]
     return {**told[0], "holders": told}
 
 
@@ -101,7 +105,6 @@ def _node(node: Node, reading: dict[str, Any], held: dict[int, Any], now: Any, f
     said = {
         "node": node.name, "at": None, "status": node.gpu_status, "message": node.gpu_message,
         "simulated": node.gpu_status == Node.GpuStatus.SIMULATED, **reading, "gpus": gpus,
-        "host": _host(node, now, full),
     }  # fmt: skip
     return for_reader(said, full)
 
@@ -131,10 +134,10 @@ def _inventory(gpu: GPU) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _host(node: Node, now: Any, full: bool) -> dict[str, Any]:
+def _host(node: Node, now: Any, full: bool, labels: dict[str, str]) -> dict[str, Any]:
     return {
         "alive": node.is_alive(now), "last_seen": node.last_seen and node.last_seen.isoformat(),
-        "status_label": str(node.get_gpu_status_display()), "cordoned": node.cordoned,
+        "status_label": labels.get(node.gpu_status, node.gpu_status), "cordoned": node.cordoned,
         "cordon_reason": node.cordon_reason, "driver_version": node.driver_version,
         "engine_version": node.engine_version, "engine_error": node.engine_error if full else bool(node.engine_error),
         "millicpus": node.millicpus, "memory_mib": node.memory_mib,

@@ -1,7 +1,7 @@
 """Lists of jobs: what was asked for in the address, and pages by key, so that page 1,000 costs what page 1 does."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
@@ -23,7 +23,7 @@ from jobs.models import Job
 from jobs.states import LIVE, WAITING, EndReason, JobState
 
 PAGE = 50
-NEAR, FAR = 2000, 20_000  # rows
+NEAR, FAR = 500, 8000  # rows
 # Keys must be columns that are never null in what is listed; the id comes last and makes them unique.
 SORTS: dict[str, tuple[str, ...]] = {
     "new": ("-id",),
@@ -32,6 +32,7 @@ SORTS: dict[str, tuple[str, ...]] = {
     "gpus": ("-gpus", "-id"),
     "ended": ("-ended_at", "-id"),
 }
+BY_STATE = frozenset({"new", "old"})  # what the indexes of states have, of all jobs, an owner's and a team's
 GROUPS: dict[str, tuple[Any, frozenset[JobState]]] = {
     "waiting": (_("waiting"), WAITING),
     "active": (_("running"), LIVE),
@@ -64,6 +65,14 @@ class Filters:
     def sifts(self) -> bool:
         """Whether rows that no order brings together are asked for."""
         return bool(self.groups or self.states or self.q or self.reason)
+
+    @property
+    def one_by_one(self) -> list[str]:
+        """The states that are asked for and nothing else, in an order that an index has for each; empty: no such."""
+        if self.q or self.reason or self.since or self.until or self.whose.isdecimal() or self.sort not in BY_STATE:
+            return []
+        grouped = frozenset().union(*(GROUPS[group][1] for group in self.groups))
+        return sorted(grouped & self.states if grouped and self.states else grouped | self.states)
 
     def address(self, **changes: Any) -> str:
         """The query string of this list with `changes`, from its first page on."""
@@ -151,13 +160,15 @@ def _by_time(jobs: QuerySet[Job], filters: Filters) -> QuerySet[Job]:
 class Part(NamedTuple):
     """Jobs of one owner or one team, or all, of the time that is asked for, and what the filters leave of them.
 
-    `near` is that too, for who looks at few rows of `of`. `all`: of any time, and before the cursor too.
+    `near` is that too, for who looks at few rows of `of`. `all`: of any time, and before the cursor too. `by_state`:
+    `within` state by state, where an index has each in its order.
     """
 
     all: QuerySet[Job]
     of: QuerySet[Job]
     within: QuerySet[Job]
     near: QuerySet[Job]
+    by_state: list[QuerySet[Job]]
 
 
 class Parts(NamedTuple):
@@ -176,11 +187,13 @@ def parts(filters: Filters, user: Any, **more: Any) -> Parts:
     def within(jobs: QuerySet[Job], *, few: bool = False) -> QuerySet[Job]:
         return _narrow(jobs.filter(past, **more), filters, user, text, few=few)
 
-    each = [
-        Part(jobs, _by_time(jobs.filter(past, **more), filters), within(jobs), within(jobs, few=True))
-        for jobs in visible
-    ]  # fmt: skip
-    return Parts(each, within)
+    def part(jobs: QuerySet[Job]) -> Part:
+        of = _by_time(jobs.filter(past, **more), filters)
+        states = [] if more else filters.one_by_one
+        by_state = [of.filter(state=state).order_by(*SORTS[filters.sort]) for state in states]
+        return Part(jobs, of, within(jobs), within(jobs, few=True), by_state)
+
+    return Parts([part(jobs) for jobs in visible], within)
 
 
 def page(
@@ -199,13 +212,16 @@ def page(
 def _first(found: Parts, keys: tuple[str, ...], filters: Filters, count: int) -> set[int]:
     """The ids of each part's first rows.
 
-    No database can know whether what was asked for is near: to go through the order until enough is found may mean
-    to go through all, and to find all first may mean to sort a million. So the next NEAR rows are gone through, or as
+    Of each state that is asked for they come from an index, where it has them in this order. For the rest, no database
+    can know whether what was asked for is near: to go through the order until enough is found may mean to go through
+    all, and to find all first may mean to sort a million. So the next NEAR rows are gone through, or as
     many as should do by what these hold, and only where that is not enough, all that was asked for is found by other
     indexes and then sorted. The index of texts knows neither owners nor teams: it is asked once for all lacking parts.
     """
     if not filters.sifts:
         return {pk for part in found.each for pk in part.within.values_list("pk", flat=True)[:count]}
+    if by_state := [jobs for part in found.each for jobs in part.by_state]:
+        return set(_together([jobs.values_list("pk", flat=True)[:count] for jobs in by_state]))
     near = [_near(part, keys, count) for part in found.each]
     lacking = [part for part, ids in zip(found.each, near, strict=True) if len(ids) < count]
     if lacking and filters.q:
@@ -214,6 +230,13 @@ def _first(found: Parts, keys: tuple[str, ...], filters: Filters, count: int) ->
         wider = [part.within for part in lacking]
     far = (jobs.order_by(*map(_sorted, keys)).values_list("pk", flat=True)[:count] for jobs in wider)
     return set(chain(*near, *far))
+
+
+def _together(lists: list[QuerySet[Job, int]]) -> Iterable[int]:
+    """What is in any of these, each with an end of its own: asked for at once where the database can."""
+    if len(lists) > 1 and connections[lists[0].db].features.supports_slicing_ordering_in_compound:
+        return lists[0].union(*lists[1:], all=True)
+    return chain(*lists)
 
 
 def _near(part: Part, keys: tuple[str, ...], count: int) -> list[int]:

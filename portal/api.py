@@ -1,8 +1,10 @@
 """The API's root at `/api/`: the OpenAPI page, how every refusal looks, and the routes about people."""
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import cache
 from typing import Any, Literal
 
 from allauth.account.adapter import get_adapter
@@ -14,6 +16,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 from ninja import Field, NinjaAPI, Router, Schema, Status
 from ninja.errors import AuthenticationError, HttpError, ValidationError
+from ninja.responses import NinjaJSONEncoder
 
 from portal.apikit import MAY_READ, Error, Errors, Refused, Strict, Whole, refuse
 from portal.apiwords import sentence
@@ -179,6 +182,17 @@ api.add_router("", "jobs.api.router")
 api.add_router("", "jobs.api_change.router")
 api.add_router("", "jobs.api_queue.router")
 api.add_router("", "jobs.api_receipt.router")
+
+
+@for_people
+def openapi(_request: HttpRequest) -> HttpResponse:
+    """The schema as JSON. It is the same for all and for as long as the process lives, and slow to make."""
+    return HttpResponse(_schema(), content_type="application/json")
+
+
+@cache
+def _schema() -> bytes:
+    return json.dumps(api.get_openapi_schema(), cls=NinjaJSONEncoder).encode()
 
 
 def _summarise(routers: Iterable[tuple[str, Router]]) -> None:

@@ -9,7 +9,7 @@ from django.views.generic import RedirectView
 
 from portal import health_views, probes, views
 from portal.accounts import by_mail
-from portal.api import api
+from portal.api import api, openapi
 
 handler400 = "portal.views.bad_request"
 handler500 = "portal.views.server_error"
@@ -26,6 +26,7 @@ urlpatterns = [
     path("i18n/setlang/", views.set_language, name="set_language"),
     path("admin/django_rq/", include("django_rq.urls")),
     path("admin/", admin.site.urls),
+    path("api/openapi.json", openapi),  # instead of the API's own, which makes it anew each time
     path("api/", api.urls),
     # The admin pages of other packages name no icon, and browsers look for one here.
     path("favicon.ico", require_safe(RedirectView.as_view(url=f"{settings.STATIC_URL}icons/favicon.svg"))),

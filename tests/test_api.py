@@ -160,6 +160,9 @@ def test_the_openapi_page_needs_a_log_in_and_nothing_from_elsewhere(alice: User,
     assert not re.search(r"(src|href)=[\"']?(https?:)?//", page)
     scripts = re.findall(r"<script([^>]*)>", page)
     assert all("src=" in script or "application/json" in script for script in scripts)
-    schema = client.get("/api/openapi.json").json()
+    answer = client.get("/api/openapi.json")
+    schema = answer.json()
     assert schema["openapi"].startswith("3.1")
     assert "/api/jobs" in schema["paths"]
+    client.cookies["django_language"] = "zh-hans"
+    assert client.get("/api/openapi.json").content == answer.content

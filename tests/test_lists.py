@@ -244,6 +244,29 @@ def test_states_are_filtered_by_chips(client: Client, alice: User) -> None:
     assert numbers(client.get("/jobs/?state=waiting&state=failed")) == [failed.pk, waiting.pk]
 
 
+@pytest.mark.parametrize("sort", ["new", "old", "name"])
+def test_pages_of_some_states_show_what_is_mine_and_my_teams_once_in_order(
+    client: Client, alice: User, bob: User, charlie: User, sort: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of one's own is its team's too, and each state has pages of its own in the index."""
+    monkeypatch.setattr("jobs.paging.page.__defaults__", (2,))
+    mixed = [JobState.FAILED, JobState.HELD, JobState.SUCCEEDED, JobState.LOST, JobState.QUEUED, JobState.TIMED_OUT]
+    wanted = []
+    for number, state in enumerate(mixed * 2):
+        for owner in (alice, bob, charlie):
+            job = factories.make_job(owner, state=state, name=f"name {number % 3}")
+            if owner != charlie and state != JobState.SUCCEEDED:
+                wanted.append(job.pk)
+    client.force_login(alice)
+    seen, path = [], f"/jobs/?whose=all&state=failed&state=waiting&sort={sort}"
+    while path:
+        answer = client.get(path)
+        seen += numbers(answer)
+        path = answer.context["next"] and "/jobs/" + answer.context["next"]
+    keys = {"new": ["-id"], "old": ["id"], "name": ["name", "id"]}[sort]
+    assert seen == list(Job.objects.filter(pk__in=wanted).order_by(*keys).values_list("id", flat=True))
+
+
 @pytest.mark.parametrize("sort", ["new", "old", "name", "gpus"])
 def test_pages_by_key_show_each_job_once_in_order(
     client: Client, alice: User, sort: str, monkeypatch: pytest.MonkeyPatch
