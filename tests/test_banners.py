@@ -44,8 +44,13 @@ def test_the_admin_and_rq_pages_say_it_as_well(client: Client, path: str) -> Non
     assert WHY in text
 
 
-def test_a_page_that_failed_knows_it_without_any_context() -> None:
-    assert SIMULATED in get_template("500.html").render()
+@pytest.mark.parametrize("name", ["500.html", "503.html"])
+def test_a_page_that_failed_knows_it_without_any_context(client: Client, name: str) -> None:
+    page = get_template(name).render()
+    assert SIMULATED in page
+    assert "To the start page" in page
+    assert "/i18n/setlang/" not in page  # without a token it would be refused
+    assert "/i18n/setlang/" in client.get("/nothing-here/").text
 
 
 def test_inline_scripts_run_on_rq_pages_only(client: Client) -> None:
