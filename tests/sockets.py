@@ -42,7 +42,7 @@ async def connect(path: str, user: Any, *, origin: str = f"http://{HOST}") -> tu
     socket = await _communicator(path, user, origin, None)
     accepted, code = await socket.connect(timeout=60)
     if accepted:
-        await socket.disconnect()
+        await socket.disconnect(timeout=60)
     return accepted, None if accepted else code
 
 
@@ -56,11 +56,11 @@ async def open_socket(path: str, user: Any, *, client: Client | None = None) -> 
         yield socket
     finally:
         with contextlib.suppress(asyncio.CancelledError):
-            await socket.disconnect()
+            await socket.disconnect(timeout=60)
 
 
 async def message(
-    socket: WebsocketCommunicator, wanted: Callable[[dict[str, Any]], bool], *, seconds: float = 30
+    socket: WebsocketCommunicator, wanted: Callable[[dict[str, Any]], bool], *, seconds: float = 120
 ) -> dict[str, Any]:
     """The next JSON message that is wanted; binary frames and others are passed over."""
     async with asyncio.timeout(seconds):
@@ -74,7 +74,7 @@ async def message(
                     return found
 
 
-async def closed_with(socket: WebsocketCommunicator, *, seconds: float = 30) -> int | None:
+async def closed_with(socket: WebsocketCommunicator, *, seconds: float = 120) -> int | None:
     """The code of the close that follows."""
     async with asyncio.timeout(seconds):
         while True:

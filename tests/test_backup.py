@@ -125,7 +125,7 @@ def test_a_backup_while_jobs_print_holds_whole_logs(alice: User, tmp_path: Path)
     writer = threading.Thread(target=keep_writing, args=([run.pk for run in runs], stop, begun))
     writer.start()
     try:
-        assert begun.wait(30)
+        assert begun.wait(120)
         made = back_up(tmp_path / "backups")
     finally:
         stop.set()

@@ -277,18 +277,18 @@ def test_the_last_readings_and_the_samples_are_in_redis(redis_server: RedisServe
     now = time.time()
     recorder = Recorder("alpha")
     for back in (3, 2, 1):
-        recorder.record(host(gpu(utilisation=back, job=12), at=now - back))
+        recorder.record(host(gpu(utilisation=back, job=12), at=now - 100 * back))
     assert decode(redis_server.client().get(history.host_key("alpha"))).gpus[0].utilisation == 1  # type: ignore[arg-type]
     assert history.latest("alpha")["gpus"][0]["job"] == 12
-    samples = history.recent("GPU-0", 60)
+    samples = history.recent("GPU-0", 600)
     assert [sample["utilisation"] for sample in samples] == [3, 2, 1]
     assert set(samples[0]) == {
         "at", "utilisation", "memory_used_mib", "power_w", "temperature_c", "sm_clock_mhz", "mem_clock_mhz",
         "throttle", "job",
     }  # fmt: skip
-    assert [sample["utilisation"] for sample in history.recent("GPU-0", 2)] == [1]
-    assert history.recent_of(["GPU-0", "GPU-9"], 60)["GPU-9"] == []
-    thinned = history.recent_of(["GPU-0"], 60, every=2)["GPU-0"]
+    assert [sample["utilisation"] for sample in history.recent("GPU-0", 150)] == [1]
+    assert history.recent_of(["GPU-0", "GPU-9"], 600)["GPU-9"] == []
+    thinned = history.recent_of(["GPU-0"], 600, every=2)["GPU-0"]
     assert [sample["utilisation"] for sample in thinned] == [3, 1], "the newest is one of them"
 
 

@@ -54,7 +54,7 @@ def running(node: str = "alpha") -> Iterator[Loop]:
     finally:
         loop.stop.set()
         loop.sample_now.set()
-        thread.join(20)
+        thread.join(120)
         assert not thread.is_alive()
 
 

@@ -40,7 +40,7 @@ def sampler(nvml: Nvml) -> Iterator[Sampler]:
 def read_until(sampler: Sampler, wanted: Callable[[HostReading], bool]) -> list[HostReading]:
     """The readings up to the first that is wanted, at the sampler's pace."""
     seen = []
-    end = time.monotonic() + 40
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         if reading := sampler.read():
             seen.append(reading)

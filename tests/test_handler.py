@@ -73,7 +73,7 @@ async def test_one_request_after_another_runs_in_one_thread_with_one_connection(
 
 async def test_a_thread_that_still_works_for_a_browser_that_left_gets_no_request(handler: Any, seen: Any) -> None:
     busy, goes_on = ThreadPoolExecutor(1), threading.Event()
-    work = busy.submit(goes_on.wait, 10)
+    work = busy.submit(goes_on.wait, 120)
     left = asyncio.create_task(handler._take_back(busy))
     await ask(handler)
     assert busy not in handler._idle

@@ -43,7 +43,7 @@ class Postgres:
         if not self.data.exists():
             self._run("initdb", "-D", str(self.data), "-U", "dockyard", "-A", "trust", "-E", "UTF8", "--no-sync")
         options = f"-p {self.port} -h 127.0.0.1 -k {self.root} -F -c full_page_writes=off -c max_connections=200"
-        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "30", "-l", str(self.log), "-o", options, "start")
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-l", str(self.log), "-o", options, "start")
         with contextlib.suppress(RuntimeError):  # there already, after a restart
             self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "dockyard", "dockyard")
 
@@ -82,6 +82,7 @@ class Postgres:
         done = subprocess.run(
             [_program(program), *arguments], user=as_postgres, group=as_postgres, cwd="/",
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PGCTLTIMEOUT": "240"},
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{program} failed: {done.stderr} {tail_of(self.log)}")
