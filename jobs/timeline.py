@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from auditlog.models import LogEntry
-from django.db.models import Prefetch, QuerySet
+from django.db.models import QuerySet
 
 from gpus.models import GPU, Node
 from jobs import hostdays, likely, snapshot, wording
@@ -45,17 +45,16 @@ def picture(user: Any, start: datetime, end: datetime, now: datetime) -> dict[st
     limit) and `likely` ([early, late]). `bins`: by host, the part of its GPUs that was or will be held, `step` seconds
     apart from `first` on. `expected`: what waits, from its earliest to its latest start. Others' jobs have no name.
     """
-    gpus = GPU.objects.only("node_id", "index", "model", "profile", "health")
-    hosts = list(Node.objects.prefetch_related(Prefetch("gpus", gpus)).order_by("name"))
-    lanes = _lanes(hosts)
+    hosts, gpus = list(Node.objects.order_by("name")), _gpus_by_host()
+    lanes = _lanes(hosts, gpus)
     inside = hostdays.overlapping(start, end)
     few = inside.values("pk")[: MOST_BLOCKS + 1].count() <= MOST_BLOCKS
     return {
         "now": now.timestamp(), "from": start.timestamp(), "to": end.timestamp(),
-        "hosts": [_host(host, lanes, now) for host in hosts],
+        "hosts": [_host(host, gpus[host.pk], now) for host in hosts],
         "cordons": _cordons(hosts, start, end),
         "blocks": _blocks(inside, hosts, lanes, user, now) if few else None,
-        **({} if few else _bins(hosts, start, end, now)),
+        **({} if few else _bins({host.pk: len(gpus[host.pk]) for host in hosts}, start, end, now)),
         "expected": _expected(user, hosts, start, end),
         "looks": {state: {"label": (look := state_look(state)).label, "tone": look.tone} for state in JobState},
     }  # fmt: skip
@@ -77,20 +76,32 @@ def window_of(job: Job, now: datetime) -> tuple[datetime, datetime]:
 Lanes = dict[int, tuple[int, int]]  # GPU primary key → place of its host, place in it
 
 
-def _lanes(hosts: Iterable[Node]) -> Lanes:
-    return {gpu.pk: (at, lane) for at, host in enumerate(hosts) for lane, gpu in enumerate(_gpus(host))}
+class _Gpu(NamedTuple):
+    host: int  # primary key, as `pk`
+    number: int  # its index in the host
+    pk: int
+    model: str
+    profile: str
 
 
-def _gpus(host: Node) -> list[GPU]:
-    shown = (gpu for gpu in host.gpus.all() if gpu.health != GPU.Health.SPLIT)
-    return sorted(shown, key=lambda gpu: (gpu.index, gpu.pk))
+def _gpus_by_host() -> Mapping[int, list[_Gpu]]:
+    """Those that are not split into others, in their order. As rows: there may be thousands."""
+    shown = GPU.objects.exclude(health=GPU.Health.SPLIT).order_by("index", "pk")
+    found: dict[int, list[_Gpu]] = defaultdict(list)
+    for row in shown.values_list("node_id", "index", "pk", "model", "profile"):
+        found[row[0]].append(_Gpu(*row))
+    return found
 
 
-def _host(host: Node, lanes: Lanes, now: datetime) -> dict[str, Any]:
+def _lanes(hosts: Iterable[Node], gpus: Mapping[int, list[_Gpu]]) -> Lanes:
+    return {gpu.pk: (at, lane) for at, host in enumerate(hosts) for lane, gpu in enumerate(gpus[host.pk])}
+
+
+def _host(host: Node, gpus: Iterable[_Gpu], now: datetime) -> dict[str, Any]:
     why = snapshot.why_closed(host, now)
     return {
         "name": host.name, "closed": wording.wait_reason(why) if why else "",
-        "gpus": [{"index": gpu.index, "model": gpu.model, "profile": gpu.profile} for gpu in _gpus(host)],
+        "gpus": [{"index": gpu.number, "model": gpu.model, "profile": gpu.profile} for gpu in gpus],
     }  # fmt: skip
 
 
@@ -219,8 +230,11 @@ def _expectation(job: Mapping[str, Any], may_see: Any, past: Any, user: Any, nam
 # --- bins ---
 
 
-def _bins(hosts: list[Node], start: datetime, end: datetime, now: datetime) -> dict[str, Any]:
-    """The part of each host's GPUs that was held, in steps. Live runs count to their limits, where they have one."""
+def _bins(gpus: Mapping[int, int], start: datetime, end: datetime, now: datetime) -> dict[str, Any]:
+    """The part of each host's GPUs that was held, in steps. Live runs count to their limits, where they have one.
+
+    `gpus`: how many each host has, by primary key.
+    """
     rolled = hostdays.rolled_until() if end - start > SWEPT else None
     swept = start if rolled is None else min(max(rolled, start), end)
     step, first = (end - start) / BINS, start
@@ -236,7 +250,7 @@ def _bins(hosts: list[Node], start: datetime, end: datetime, now: datetime) -> d
     return {
         "step": step.total_seconds(),
         "first": first.timestamp(),
-        "bins": [_shares(sums[host.pk], len(_gpus(host)), step) for host in hosts],
+        "bins": [_shares(sums[host], count, step) for host, count in gpus.items()],
     }
 
 

@@ -69,6 +69,23 @@ def test_strangers_jobs_are_blocks_without_a_name(client: Client, alice: User, c
     assert client.get(f"/timeline/?job={run.job_id}").status_code == 404
 
 
+def test_the_table_says_what_the_picture_shows(client: Client, alice: User, charlie: User) -> None:
+    now = timezone.now()
+    node = factories.make_node("alpha", gpus=2)
+    run = ended(alice, node, now - 3 * HOUR, now - 2 * HOUR, index=1, name="<b>mine</b>")
+    other = ended(charlie, node, now - 2 * HOUR, now - HOUR, name="secret")
+    waits = factories.make_job(alice, gpus=2, expected_earliest=now + HOUR, expected_latest=now + 2 * HOUR)
+    client.force_login(alice)
+    text = client.get("/timeline/?table=1").text
+    first, second, third = (text.index(f"#{pk}</span>") for pk in (waits.pk, other.job_id, run.job_id))
+    assert first < second < third  # what comes, then what ran, the newest first
+    assert "start, at the latest" in text[first:second]
+    assert "secret" not in text
+    assert f'data-href="/jobs/{other.job_id}/"' not in text
+    assert "&lt;b&gt;mine&lt;/b&gt;" in text
+    assert '<td data-label="GPUs">1</td>' in text[third:]
+
+
 def test_the_future_is_the_schedulers(alice: User) -> None:
     """What waits stands where the plan expects it, and on the host that is kept for it."""
     node = factories.make_node("alpha", gpus=1)
