@@ -7,13 +7,12 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db.models import Q
 from django.utils import timezone
 
 from gpus import history
 from gpus.availability import why_unavailable
 from gpus.models import GPU, Node
-from jobs.access import visible_jobs
+from jobs.access import sees
 from jobs.models import AllocationSlot
 from jobs.snapshot import cordoned
 
@@ -25,6 +24,7 @@ class Holder(NamedTuple):
     uuid: str
     job: int
     owner: int
+    team: int
     username: str
     since: datetime | None  # its container's start
 
@@ -52,7 +52,8 @@ def holders() -> Held:
     """GPU to whatever holds it or a share of it, each once."""
     job = "allocation__run__job"
     rows = AllocationSlot.objects.filter(released_at=None).order_by("gpu_id", "slot").values_list(
-        "gpu_id", "gpu__uuid", f"{job}_id", f"{job}__owner_id", f"{job}__owner__username", "allocation__run__started_at"
+        "gpu_id", "gpu__uuid", f"{job}_id", f"{job}__owner_id", f"{job}__team_id", f"{job}__owner__username",
+        "allocation__run__started_at",
     )  # fmt: skip
     found: Held = defaultdict(list)
     for holder in dict.fromkeys(Holder(*row) for row in rows):
@@ -61,28 +62,31 @@ def holders() -> Held:
 
 
 def strip(user: Any, held: Held) -> list[tuple[str, list[Cell]]]:
-    """Each host's name with its cells. Hidden GPUs only while something holds them."""
-    now = timezone.now()
-    shown = {holder.job for found in held.values() for holder in found}
-    seen = set(visible_jobs(user).filter(pk__in=shown).values_list("pk", flat=True))
+    """Each host's name with its cells. Hidden GPUs only while something holds them.
+
+    Of a GPU that is held nothing but its name is looked at, and there may be hundreds: only the others are read whole.
+    """
+    now, may_see = timezone.now(), sees(user)
     nodes = {node.pk: node for node in Node.objects.filter(left_at=None)}
     busy = _utilisation(nodes.values())
+    rows = GPU.objects.order_by("node__name", "index").values_list("pk", "uuid", "node_id", "index", "model", "hidden")
+    idle = GPU.objects.in_bulk([pk for pk, *_more, hidden in rows if not hidden and pk not in held])
     hosts: dict[str, list[Cell]] = {}
-    for gpu in GPU.objects.filter(Q(hidden=False) | Q(pk__in=held)).order_by("node__name", "index"):
-        gpu.node = nodes[gpu.node_id]
-        hosts.setdefault(gpu.node.name, []).append(_cell(gpu, held.get(gpu.pk, []), user, seen, busy, now))
+    for pk, uuid, node, index, model, _hidden in rows:
+        closed = None
+        if pk in idle:
+            idle[pk].node = nodes[node]
+            closed = _closed(idle[pk], now)
+        elif pk not in held:
+            continue
+        found = sorted(held.get(pk, ()), key=lambda holder: (holder.owner != user.pk, holder.job))  # the user's first
+        cell = Cell(
+            index=index, model=model, kind=_kind(found, closed, uuid in busy, user), holders=found,
+            job=found[0].job if found and may_see(found[0].owner, found[0].team) else None, closed=closed,
+            busy=busy.get(uuid),
+        )  # fmt: skip
+        hosts.setdefault(nodes[node].name, []).append(cell)
     return list(hosts.items())
-
-
-def _cell(
-    gpu: GPU, held: list[Holder], user: Any, seen: set[int], busy: dict[str, int | None], now: datetime
-) -> Cell:  # fmt: skip
-    found = sorted(held, key=lambda holder: (holder.owner != user.pk, holder.job))  # the user's own first
-    closed = None if found else _closed(gpu, now)
-    return Cell(
-        index=gpu.index, model=gpu.model, kind=_kind(found, closed, gpu.uuid in busy, user), holders=found,
-        job=found[0].job if found and found[0].job in seen else None, closed=closed, busy=busy.get(gpu.uuid),
-    )  # fmt: skip
 
 
 def _closed(gpu: GPU, now: datetime) -> dict[str, Any] | None:
