@@ -56,7 +56,7 @@ class Host:
         self._run("--join", portal, token, "--name", self.name, "--ca", str(authority), *["--no-start"] * (not start))
         if not start:
             assert self._process is not None
-            assert self._process.wait(120) == 0, self.log_tail()
+            assert self._process.wait(240) == 0, self.log_tail()
             self._forget()
 
     def start(self) -> None:
@@ -225,7 +225,7 @@ class Hosts:
             assert host.is_running, host.log_tail()
             return self.call(lambda: _is_ready(host.name))
 
-        wait_until(ready, f"{host.name} ready", seconds=90)
+        wait_until(ready, f"{host.name} ready", seconds=240)
 
     def call(self, function: Callable[[], T]) -> T:
         return self.portal.orm(function)

@@ -25,10 +25,9 @@ class Registry:
     """`image(name)` is a reference into it. Whatever a test changes counts from the next request on."""
 
     def __init__(self) -> None:
-        self.refusals: list[tuple[int, str, str]] = []  # (status, code, message), one a pull, in order
-        self.refuses_all: tuple[int, str, str] | None = None
+        self.refuses_all: tuple[int, str, str] | None = None  # status, code, message
         self.login: tuple[str, str] | None = None  # who may read; None: everybody
-        self.seconds = 0.0  # that the layer takes
+        self.seconds = 0.0  # that a layer takes, also one that is on its way
         self.heard: list[str] = []  # Authorization headers
         self.asked: list[str] = []  # "METHOD path"
         self._environment: list[str] = ["PATH=/bin"]
@@ -58,17 +57,14 @@ class Registry:
             "layers": [{"mediaType": _LAYER, "size": len(layer_data), "digest": layer}],
         }).encode()  # fmt: skip
 
-    def why_not(self, header: str, *, method: str, is_manifest: bool) -> tuple[int, str, str] | None:
-        """What to refuse a request with, whose Authorization header is given. The engine asks by HEAD, then by GET."""
+    def why_not(self, header: str) -> tuple[int, str, str] | None:
+        """What to refuse a request with, whose Authorization header is given."""
         if self.login and header != "Basic " + base64.b64encode(":".join(self.login).encode()).decode():
             return 401, "UNAUTHORIZED", "authentication required"
-        if self.refuses_all:
-            return self.refuses_all
-        if not (self.refusals and is_manifest):
-            return None
-        return self.refusals.pop(0) if method == "GET" else self.refusals[0]
+        return self.refuses_all
 
     def close(self) -> None:
+        self.seconds = 0.0
         self._server.shutdown()
         self._server.server_close()
 
@@ -93,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
         if header:
             self.registry.heard.append(header)
         parts = self.path.removeprefix("/v2/").split("/")
-        refusal = self.registry.why_not(header, method=self.command, is_manifest=parts[-2:-1] == ["manifests"])
+        refusal = self.registry.why_not(header)
         if refusal:
             self._refuse(*refusal)
         elif parts == [""]:
@@ -119,11 +115,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        slow = self.registry.seconds if len(body) > 1 << 16 else 0
+        is_layer = len(body) > 1 << 16
         with contextlib.suppress(OSError):
             for at in range(0, len(body), -(-len(body) // _PIECES)):
                 self.wfile.write(body[at : at + -(-len(body) // _PIECES)])
-                time.sleep(slow / _PIECES)
+                began = time.monotonic()
+                while is_layer and time.monotonic() < began + self.registry.seconds / _PIECES:
+                    time.sleep(0.02)
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ class Shell:
 
     def run(self, *words: str, text: str | None = None, **env: str) -> "subprocess.CompletedProcess[bytes]":
         return subprocess.run(
-            [sys.executable, "-m", "portal.cli", *words], env=self.env | env, capture_output=True, timeout=120,
+            [sys.executable, "-m", "portal.cli", *words], env=self.env | env, capture_output=True, timeout=240,
             input=text.encode() if text is not None else None, cwd=self.env["HOME"],
         )  # fmt: skip
 

@@ -70,7 +70,7 @@ class Stack:
     ) -> "subprocess.CompletedProcess[str]":
         """Run the `dockyard` command line as a person would; its output's bytes are kept, `\\r` too."""
         done = subprocess.run(
-            [sys.executable, "-m", "portal.cli", *arguments], cwd=BASE_DIR, capture_output=True, timeout=120,
+            [sys.executable, "-m", "portal.cli", *arguments], cwd=BASE_DIR, capture_output=True, timeout=240,
             env={**self.env, "DOCKYARD_URL": self.url, **(env or {})}, input=stdin.encode(),
         )  # fmt: skip
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())

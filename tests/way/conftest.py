@@ -15,5 +15,5 @@ def lab(stack: Stack, engine: Engine) -> Iterator[Lab]:
     lab = Lab(stack, engine)
     yield lab
     lab.cancel_all()
-    wait_until(lambda: not lab.containers(), "no container is left", seconds=60)
+    wait_until(lambda: not lab.containers(), "no container is left")
     assert lab.held_slots() == 0

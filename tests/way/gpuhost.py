@@ -31,11 +31,11 @@ class GpuHost:
         node = Node.objects.filter(name=self.stack.env["NODE_NAME"])
         self.stack.orm(lambda: node.update(engine_error="not looked at"))
         self.stack.restart("node", GPU_DRIVER="nvml", GPU_INJECTION=injection, **self.nvml.environment)
-        wait_until(lambda: self.row().engine_error != "not looked at", "a look at the engine", seconds=40)
+        wait_until(lambda: self.row().engine_error != "not looked at", "a look at the engine")
 
     def wait_healthy(self) -> None:
         """Until every GPU is there, healthy and nobody's from outside."""
-        wait_until(lambda: self.stack.orm(self._all_healthy), "healthy GPUs", seconds=40)
+        wait_until(lambda: self.stack.orm(self._all_healthy), "healthy GPUs")
 
     def _all_healthy(self) -> bool:
         gpus = GPU.objects.filter(uuid__in=self.uuids, health=GPU.Health.OK, busy_outside_since=None)
@@ -68,7 +68,7 @@ def gpu_host(stack: Stack, *, gpus: int = 2, injection: str = "toolkit") -> Iter
             yield host
         finally:
             stack.restart("node")
-            wait_until(lambda: stack.orm(_are_simulated), "simulated GPUs again", seconds=40)
+            wait_until(lambda: stack.orm(_are_simulated), "simulated GPUs again")
             stack.orm(lambda: _forget(host.uuids))
 
 

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from jobs import control, logstore
@@ -14,6 +15,11 @@ from tests import factories
 from tests.rigs.engine import BUSYBOX, Engine
 from tests.rigs.processes import wait_until
 from tests.rigs.stack import Stack
+
+
+def gate(name: str = "go") -> str:
+    """Words for a job's script that end once the test opens the gate of that name, `Lab.open`."""
+    return f"until [ -e {name} ]; do sleep 0.05; done"
 
 
 class Lab:
@@ -35,8 +41,18 @@ class Lab:
         return self.stack.orm(lambda: submit(request, owner=self.user, team=self.team, submission=uuid.uuid4()))
 
     def start(self, script: str = "exec sleep 600", **fields: Any) -> Job:
-        """Submit and wait until it runs."""
-        return self.wait(self.submit(script, **fields), "RUNNING")
+        """Submit and wait until it runs, or has run: a short one may have ended before anybody looks."""
+        job = self.submit(script, **fields)
+        wait_until(lambda: self.fresh(job).started_at, f"{job} runs")
+        return self.fresh(job)
+
+    def folder(self, job: Job) -> Path:
+        """What the job sees as its working directory."""
+        return Path(self.stack.data) / "workspaces" / str(self.user.pk) / "jobs" / str(job.pk)
+
+    def open(self, job: Job, name: str = "go") -> None:
+        """Let the job go on behind `gate(name)`."""
+        (self.folder(job) / name).touch()
 
     def cancel(self, job: Job) -> bool:
         return self.stack.orm(lambda: control.cancel(job, self.user))
@@ -49,11 +65,11 @@ class Lab:
     def fresh(self, job: Job) -> Job:
         return self.stack.orm(lambda: Job.objects.get(pk=job.pk))
 
-    def wait(self, job: Job, *states: str, seconds: float = 80) -> Job:
+    def wait(self, job: Job, *states: str, seconds: float = 150) -> Job:
         wait_until(lambda: self.fresh(job).state in states, f"{job} in {states}", seconds=seconds)
         return self.fresh(job)
 
-    def end(self, job: Job, seconds: float = 120) -> Job:
+    def end(self, job: Job, seconds: float = 200) -> Job:
         try:
             return self.wait(job, *ENDED, seconds=seconds)
         except Exception:

@@ -20,7 +20,7 @@ def test_fifty_quick_jobs_keep_their_output_and_code(lab: Lab) -> None:
 
 def test_a_stop_lets_the_program_say_goodbye(lab: Lab) -> None:
     """dstackai/dstack#4285: the line "checkpoint saved" was missing after a stop."""
-    job = lab.start("trap 'echo BYE; exit 0' TERM; echo up; while :; do sleep 0.1; done")
+    job = lab.start("trap 'echo BYE; exit 0' TERM; echo up; while :; do sleep 0.1; done", grace_seconds=120)
     wait_until(lambda: lab.log(job) == b"up\n", "its first line")
     lab.cancel(job)
     job = lab.end(job)
@@ -31,7 +31,7 @@ def test_a_stop_lets_the_program_say_goodbye(lab: Lab) -> None:
 def test_a_script_s_child_hears_sigterm(lab: Lab) -> None:
     """moby/moby#32310: a shell as first process kept the signal to itself."""
     child = "sh -c 'trap \"sleep 1; echo child saved; exit 0\" TERM; echo up; while :; do sleep 0.1; done'"
-    job = lab.start(f"{child} & {child}; echo after", grace_seconds=20)
+    job = lab.start(f"{child} & {child}; echo after", grace_seconds=120)
     wait_until(lambda: lab.log(job).count(b"up") == 2, "both children are up")
     lab.cancel(job)
     job = lab.end(job)
@@ -41,15 +41,16 @@ def test_a_script_s_child_hears_sigterm(lab: Lab) -> None:
 
 
 def test_a_sleeping_first_process_ends_at_once(lab: Lab) -> None:
-    job = lab.start("exec sleep 600", grace_seconds=30)
+    job = lab.start("exec sleep 600", grace_seconds=240)
     lab.cancel(job)
-    job = lab.end(job, seconds=28)  # less than the grace
+    job = lab.end(job, seconds=200)  # less than the grace
     assert (job.state, job.exit_code) == ("CANCELLED", 143)
 
 
 def test_who_ignores_sigterm_is_killed_after_the_grace(lab: Lab) -> None:
     """mrmn2/PdfDing#165."""
-    job = lab.start("trap '' TERM; while :; do sleep 0.1; done", grace_seconds=2)
+    job = lab.start("trap '' TERM; echo deaf; while :; do sleep 0.1; done", grace_seconds=2)
+    wait_until(lambda: lab.log(job) == b"deaf\n", "the trap")
     lab.cancel(job)
     lab.wait(job, "STOPPING", "CANCELLED")
     job = lab.end(job)
@@ -69,7 +70,7 @@ def test_an_oom_is_told_from_a_kill_by_hand(lab: Lab) -> None:
 
 def test_a_child_that_was_killed_for_lack_of_memory_is_told_while_the_job_goes_on_and_at_its_end(lab: Lab) -> None:
     job = lab.start("tail /dev/zero; echo survived $?; until [ -e stop ]; do sleep 0.2; done", memory_mib=32, shm_mib=8)
-    wait_until(lambda: lab.run(job).warnings != [], "the warning", seconds=90)
+    wait_until(lambda: lab.run(job).warnings != [], "the warning")
     assert [found["code"] for found in lab.run(job).warnings] == ["PROCESS_OOM"]
     assert lab.fresh(job).state == "RUNNING"
     lab.call(lambda: (workspace.of_user(lab.user.pk) / "jobs" / str(job.pk) / "stop").touch())
@@ -89,11 +90,11 @@ def test_a_job_that_killed_itself_was_killed_by_nobody_else(lab: Lab, script: st
 
 def test_a_time_limit_stops_the_job(lab: Lab) -> None:
     """CERT-Polska/mquery#352: limits were the queue's, not the job's."""
-    job = lab.end(lab.submit("echo on; exec sleep 600", limit_seconds=2))
+    job = lab.end(lab.submit("echo on; exec sleep 600", limit_seconds=5))
     assert (job.state, job.end_reason) == ("TIMED_OUT", "TIME_LIMIT")
     assert job.ended_at is not None
     assert job.started_at is not None
-    assert (job.ended_at - job.started_at).total_seconds() < 60
+    assert (job.ended_at - job.started_at).total_seconds() < 200
     assert lab.log(job) == b"on\n"
 
 

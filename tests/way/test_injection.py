@@ -63,7 +63,7 @@ def test_two_jobs_see_exactly_the_gpu_of_each(lab: Lab, host: GpuHost) -> None:
     leased = [gpus_of(lab, job) for job in jobs]
     assert sorted(uuid for uuids in leased for uuid in uuids) == sorted(host.uuids)
     for job, uuids in zip(jobs, leased, strict=True):
-        wait_until(lambda job=job: lab.log(job).count(b"\n") >= 3, "its environment", seconds=10)
+        wait_until(lambda job=job: lab.log(job).count(b"\n") >= 3, "its environment")
         assert variables(lab.log(job)) == {
             "NVIDIA_VISIBLE_DEVICES": uuids[0], "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -94,7 +94,7 @@ def test_a_hook_that_fails_is_the_host_s_fault_and_leaves_nothing(lab: Lab, host
     """lablup/backend.ai#1510, NVIDIA/nvidia-container-toolkit#29: tried once more; then no further job is eaten."""
     lab.engine.hook_does("echo 'nvidia-container-cli: device error: unknown device' >&2; exit 1")
     jobs = [lab.submit("true", gpus=2) for _ in range(3)]
-    first = lab.end(jobs[0], seconds=100)
+    first = lab.end(jobs[0])
     assert (first.state, first.end_reason, first.requeues) == ("FAILED", "GPU_START_FAILED", 1)
     assert lab.call(first.runs.count) == 2
     assert "unknown device" in lab.run(first).engine_message

@@ -2,16 +2,18 @@
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from gpus.models import GPU
 from jobs import extend as extending
 from jobs import logstore, rebind
 from jobs.models import Cluster, Job, JobEvent, Run
 from tests.rigs.processes import wait_until
-from tests.way.lab import Lab
+from tests.way.lab import Lab, gate
 
 # Says what it sees, keeps a mark in the workspace, and saves its work when told to stop.
 TRAINER = (
@@ -44,7 +46,7 @@ def log_of(lab: Lab, run: Run) -> str:
 
 
 def wait_log(lab: Lab, job: Job, words: str) -> None:
-    wait_until(lambda: words in lab.log(job).decode(), f"{words!r} in the log of {job}", seconds=60)
+    wait_until(lambda: words in lab.log(job).decode(), f"{words!r} in the log of {job}")
 
 
 def uuids(lab: Lab, run: Run) -> list[str]:
@@ -66,11 +68,11 @@ def ended_twice(lab: Lab, job: Job) -> None:
 
 def test_a_preempted_job_hears_its_signal_and_starts_again_after_the_winner(lab: Lab) -> None:
     """The exit code 0 of one that saves its work on the signal is no success: it goes on from what it saved."""
-    victim = lab.start(trainer("USR1"), gpus=4, preemptible=True, priority=0, stop_signal="SIGUSR1", grace_seconds=20)
+    victim = lab.start(trainer("USR1"), gpus=4, preemptible=True, priority=0, stop_signal="SIGUSR1", grace_seconds=120)
     wait_log(lab, victim, "run=1")
     winner = lab.start("exec sleep 600", gpus=4, priority=2)
     assert lab.fresh(victim).state == "QUEUED"
-    assert kinds(lab, victim, "SIGNALLED") == [{"signal": "SIGUSR1", "grace": 20, "wish": "PREEMPT"}]
+    assert kinds(lab, victim, "SIGNALLED") == [{"signal": "SIGUSR1", "grace": 120, "wish": "PREEMPT"}]
     assert kinds(lab, victim, "WISHED") == [{"wish": "PREEMPT", "for": winner.pk, "why": "PRIORITY"}]
     lab.cancel(winner)
     lab.wait(victim, "RUNNING")
@@ -80,14 +82,15 @@ def test_a_preempted_job_hears_its_signal_and_starts_again_after_the_winner(lab:
 @pytest.mark.parametrize("role", ["scheduler", "node"])
 def test_a_preemption_goes_on_after_a_kill_in_its_middle(lab: Lab, role: str) -> None:
     script = (
-        "trap 'echo told; sleep 3; echo run $DOCKYARD_RUN saved >> mark; exit 0' TERM; echo run=$DOCKYARD_RUN; "
+        f"trap 'echo told; {gate()}; echo run $DOCKYARD_RUN saved >> mark; exit 0' TERM; echo run=$DOCKYARD_RUN; "
         "cat mark 2>/dev/null; while :; do sleep 0.1; done"
     )
-    victim = lab.start(script, gpus=4, preemptible=True, priority=0, grace_seconds=20)
+    victim = lab.start(script, gpus=4, preemptible=True, priority=0, grace_seconds=200)
     wait_log(lab, victim, "run=1")
     winner = lab.submit("exec sleep 600", gpus=4, priority=2)
     lab.wait(victim, "STOPPING")
     lab.stack.kill_group(role)
+    lab.open(victim)
     time.sleep(1)
     lab.stack.start(role)
     lab.stack.wait_ready(role)
@@ -99,10 +102,10 @@ def test_a_preemption_goes_on_after_a_kill_in_its_middle(lab: Lab, role: str) ->
 
 
 def test_a_moved_job_sees_its_new_gpus_and_its_old_files(lab: Lab) -> None:
-    job = lab.start(trainer(), gpus=2, grace_seconds=20)
+    job = lab.start(trainer(), gpus=2, grace_seconds=120)
     wait_log(lab, job, "run=1")
     assert lab.call(lambda: rebind.rebind(job, lab.user))
-    wait_until(lambda: len(runs_of(lab, job)) == 2, "a second run", seconds=60)
+    wait_until(lambda: len(runs_of(lab, job)) == 2, "a second run")
     lab.wait(job, "RUNNING")
     wait_log(lab, job, "run 1 saved")
     first, second = runs_of(lab, job)
@@ -113,7 +116,7 @@ def test_a_moved_job_sees_its_new_gpus_and_its_old_files(lab: Lab) -> None:
 
 
 def test_an_elastic_job_shrinks_and_finds_how_many_it_has(lab: Lab) -> None:
-    job = lab.start(trainer(), gpus=8, least_gpus=1, grace_seconds=20)
+    job = lab.start(trainer(), gpus=8, least_gpus=1, grace_seconds=120)
     wait_log(lab, job, "n=4")
     assert lab.call(lambda: rebind.rebind(job, lab.user, gpus=1))
     wait_log(lab, job, "run=2")
@@ -121,11 +124,12 @@ def test_an_elastic_job_shrinks_and_finds_how_many_it_has(lab: Lab) -> None:
 
 
 def test_a_job_runs_past_its_first_deadline_once_it_has_more_time(lab: Lab) -> None:
-    job = lab.start("exec sleep 600", gpus=1, limit_seconds=6)
+    job = lab.start("exec sleep 600", gpus=1, limit_seconds=12)
     assert lab.call(lambda: extending.extend(job, lab.user, 60)).granted
-    time.sleep(8)
-    assert lab.fresh(job).state == "RUNNING"
     started = lab.run(job).started_at
+    assert started
+    wait_until(lambda: timezone.now() > started + timedelta(seconds=14), "past its first deadline")
+    assert lab.fresh(job).state == "RUNNING"
     lab.call(lambda: Run.objects.filter(job=job).update(deadline=started))
     assert lab.end(job).end_reason == "TIME_LIMIT", "the node reads the deadline anew"
 
@@ -147,5 +151,5 @@ def test_two_halves_share_a_gpu_and_a_third_waits_for_them(lab: Lab) -> None:
     finally:
         for job in (*whole, *halves):
             lab.cancel(job)
-        wait_until(lambda: lab.held_slots() == 0, "nothing held", seconds=60)
+        wait_until(lambda: lab.held_slots() == 0, "nothing held")
         lab.call(lambda: GPU.objects.filter(pk=shared.pk).update(slots=1))

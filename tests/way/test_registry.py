@@ -38,13 +38,14 @@ def progress(lab: Lab, job: Job) -> dict[str, Any]:
 
 def test_a_slow_pull_shows_its_progress_and_runs_only_once_it_runs(lab: Lab, registry: Registry) -> None:
     """microsoft/pai#2099, NVIDIA/DIGITS#729: RUNNING, and counted, while the image was still on its way."""
-    registry.seconds = 3
+    registry.seconds = 60
     job = lab.submit("echo here", image=registry.image("slow"), gpus=1)
     wait_until(lambda: progress(lab, job).get("total_bytes", 0) > 0, "bytes of the pull")
     seen = lab.run(job)
     assert (seen.state, seen.started_at) == ("STARTING", None)
     assert seen.progress["done_bytes"] <= seen.progress["total_bytes"]
     assert lab.fresh(job).started_at is None
+    registry.seconds = 0
     job = lab.end(job)
     assert (job.state, lab.log(job)) == ("SUCCEEDED", b"here\n")
     moves = lab.call(lambda: list(job.events.exclude(new_state="").values_list("new_state", flat=True)))
@@ -97,12 +98,13 @@ def test_a_registry_s_refusal_is_told_apart_and_frees_everything(
 
 def test_a_rate_limit_is_waited_for(lab: Lab, registry: Registry) -> None:
     """docker/docker-py#2715."""
-    registry.refusals = [LIMIT, LIMIT]
+    registry.refuses_all = LIMIT
     job = lab.submit("echo after all", image=registry.image("popular"), gpus=1)
     wait_until(lambda: progress(lab, job).get("code") == "PULL_RETRY", "it waits for the next try")
     assert lab.fresh(job).state == "STARTING"
     run = lab.call(lambda: job.runs.select_related("node").get())
     assert "no more downloads" in wording.progress(run)
+    registry.refuses_all = None
     job = lab.end(job)
     assert (job.state, lab.log(job)) == ("SUCCEEDED", b"after all\n")
     assert lab.call(lambda: job.runs.count()) == 1
@@ -149,10 +151,10 @@ def test_without_the_log_in_it_is_refused_for_that_reason(lab: Lab, registry: Re
 
 
 def test_a_cancel_does_not_wait_for_a_pull(lab: Lab, registry: Registry) -> None:
-    registry.seconds = 30
+    registry.seconds = 600
     job = lab.submit("true", image=registry.image("long"), gpus=1)
     wait_until(lambda: progress(lab, job).get("code") == "PULLING", "the pull")
     lab.cancel(job)
-    job = lab.end(job, seconds=20)
+    job = lab.end(job)
     assert (job.state, job.end_reason, job.exit_code) == ("CANCELLED", "STOPPED_BY_USER", None)
     assert lab.held_slots() == 0

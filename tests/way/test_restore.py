@@ -25,7 +25,7 @@ def test_jobs_run_on_over_a_restore(lab: Lab, tmp_path: Path) -> None:
     assert not lab.call(lambda: Job.objects.filter(pk=since.pk).exists())
     lab.stack.start_all()
     try:
-        wait_until(lambda: name in told_as_unknown(lab), f"{name} is told of", seconds=60)
+        wait_until(lambda: name in told_as_unknown(lab), f"{name} is told of")
         later = lab.submit("echo later")
         assert later.pk > since.pk + 1000
         ends_as_if_nothing_had_been(lab, job, 300)
@@ -37,7 +37,7 @@ def test_jobs_run_on_over_a_restore(lab: Lab, tmp_path: Path) -> None:
     finally:
         lab.call(lambda: Cluster.objects.update(paused=False, pause_reason=""))
     assert lab.log(lab.end(later)) == b"later\n"
-    wait_until(lambda: not told_as_unknown(lab), "nothing is unknown any more", seconds=60)
+    wait_until(lambda: not told_as_unknown(lab), "nothing is unknown any more")
 
 
 def stop_all(lab: Lab) -> None:

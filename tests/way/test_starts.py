@@ -9,7 +9,7 @@ from jobs import containers_images, wording
 from jobs.models import Mount
 from jobs.states import EndReason
 from tests.rigs.engine import BUSYBOX, WITH_ENTRYPOINT
-from tests.way.lab import Lab
+from tests.way.lab import Lab, gate
 
 
 def test_a_gpu_job_runs_and_leaves_its_log_exit_code_and_grant(lab: Lab) -> None:
@@ -28,7 +28,9 @@ def test_a_job_without_gpus_sees_none(lab: Lab) -> None:
 
 def test_two_jobs_at_once_see_different_gpus(lab: Lab) -> None:
     """codalab/codalab-worksheets#895."""
-    jobs = [lab.submit("echo $NVIDIA_VISIBLE_DEVICES; sleep 2", gpus=1) for _ in range(2)]
+    jobs = [lab.start(f"echo $NVIDIA_VISIBLE_DEVICES; {gate()}", gpus=1) for _ in range(2)]
+    for job in jobs:
+        lab.open(job)
     seen = {lab.log(lab.end(job)) for job in jobs}
     assert len(seen) == 2
 

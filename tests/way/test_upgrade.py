@@ -38,9 +38,9 @@ def test_a_new_version_takes_over_while_jobs_run(stack: Stack, lab: Lab, followi
     stack.stop("node")
     following.start("node")
     node = Node.objects.filter(name=stack.env["NODE_NAME"])
-    wait_until(lambda: lab.call(node.get).agent_version == VERSION, "the new node", seconds=90)
+    wait_until(lambda: lab.call(node.get).agent_version == VERSION, "the new node")
     started = HostEvent.objects.filter(node__in=node, kind="STARTED", params__version=VERSION)
-    wait_until(lambda: lab.call(started.exists), "its start in the host's journal", seconds=30)
+    wait_until(lambda: lab.call(started.exists), "its start in the host's journal")
     assert lab.log(lab.end(lab.submit("echo all new", gpus=1))) == b"all new\n"
     assert lab.fresh(running).state == "RUNNING"
     (Path(stack.data) / "workspaces" / str(lab.user.pk) / "jobs" / str(running.pk) / "end").touch()
