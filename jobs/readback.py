@@ -6,7 +6,7 @@ from typing import Any
 
 from jobs.containers import Container
 
-TRIES, PAUSE = 40, 0.025  # seconds
+TRIES, PAUSE = 200, 0.025  # seconds; a busy host may take a while
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 
 

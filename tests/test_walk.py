@@ -434,7 +434,7 @@ async def opens(path: str, headers: list[tuple[bytes, bytes]]) -> bool:
     """Whether the socket is accepted; a refusal comes before accept, as an HTTP 403."""
     socket = WebsocketCommunicator(application, path, headers=[(b"host", HOST), *headers])
     accepted, _code = await socket.connect(timeout=60)
-    await socket.disconnect()
+    await socket.disconnect(timeout=60)
     return bool(accepted)
 
 

@@ -61,7 +61,7 @@ def test_a_log_larger_than_one_answer_is_whole(shell: Shell, team_of_alice: User
 def test_following_shows_output_live_and_ends_with_the_job_s_exit_code(shell: Shell, team_of_alice: User) -> None:
     job = factories.make_job(team_of_alice, wait_reasons=[{"code": "PAUSED", "reason": "new disks"}])
     with following(shell, job) as reader:
-        wait_until(lambda: b"new disks" in reader.err, "the reason to wait", seconds=60)
+        wait_until(lambda: b"new disks" in reader.err, "the reason to wait")
         node = Node(job)
         for number in range(5):
             node.print(b"%d%%\r" % number)
@@ -79,10 +79,10 @@ def test_how_far_a_job_is_by_its_own_output_is_said_beside_it(shell: Shell, team
     assert "24 %, step 120 of 500, about 4 min" in said(shell.run("ps"))
     assert "24 %, step 120 of 500" in said(shell.run("show", str(job.pk)))
     with following(shell, job) as reader:
-        wait_until(lambda: b"24 %" in reader.err, "how far it is", seconds=60)
+        wait_until(lambda: b"24 %" in reader.err, "how far it is")
         node.reach(121, 500)
         node.reach(400, 500)
-        wait_until(lambda: b"80 %" in reader.err, "how far it has come", seconds=60)
+        wait_until(lambda: b"80 %" in reader.err, "how far it has come")
         node.finish(0)
         assert reader.ends() == 0
     assert reader.out == b""
@@ -159,7 +159,7 @@ def test_submit_and_follow_in_one(shell: Shell) -> None:
     process = shell.start("submit", "-i", "a", "--follow", "--", "true")
     try:
         reader = Reader(process)
-        job = wait_until(lambda: Job.objects.first(), "the job", seconds=60)
+        job = wait_until(lambda: Job.objects.first(), "the job")
         node = Node(job)
         node.print(b"done\n")
         node.finish(0)
@@ -174,7 +174,7 @@ def test_waiting_for_a_cancelled_job_ends_with_130(shell: Shell, team_of_alice: 
     process = shell.start("wait", str(job.pk))
     try:
         reader = Reader(process)
-        wait_until(lambda: reader.err, "it looked", seconds=60)
+        wait_until(lambda: reader.err, "it looked")
         said(shell.run("cancel", str(job.pk)))
         assert reader.ends() == 130
     finally:
