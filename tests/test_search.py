@@ -6,6 +6,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from jobs import paging, search
+from jobs.admin import Foremost, JobAdmin
 from jobs.models import Job, Membership, Team
 from portal.models import User
 from tests import factories
@@ -99,6 +100,22 @@ def test_what_lies_beyond_the_first_rows_is_found_with_as_many_queries_for_many_
     with CaptureQueriesContext(connection) as asked:
         assert found(client, "lab/") == [job.name for job in jobs]
     assert len([query for query in asked.captured_queries if "ORDER BY COALESCE(" in query["sql"]]) == 1
+
+
+def test_the_list_for_admins_counts_no_more_than_it_says(
+    client: Client, jobs: list[Job], root_admin: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count of all reads the whole table, at each page."""
+    monkeypatch.setattr(Foremost, "MOST", 2)
+    monkeypatch.setattr(JobAdmin, "list_per_page", 1)
+    client.force_login(root_admin)
+    with CaptureQueriesContext(connection) as asked:
+        page = client.get("/admin/jobs/job/")
+    assert (page.context["cl"].result_count, len(page.context["cl"].result_list)) == (2, 1)
+    assert [query["sql"] for query in asked if "COUNT(" in query["sql"] and "LIMIT 2" not in query["sql"]] == []
+    everything = {"action": "hold", "select_across": "1", "_selected_action": [str(jobs[0].pk)]}
+    assert client.post("/admin/jobs/job/", everything).status_code == 302
+    assert Job.objects.filter(state="HELD").count() <= 2
 
 
 @pytest.mark.parametrize(("q", "names"), [("resnet", {"train-ResNet-50", "resnet of a stranger"}), ("bob", {"bert"})])
