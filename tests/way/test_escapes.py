@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -65,7 +65,7 @@ def said(lab: Lab, script: str, **fields: object) -> dict[str, str]:
 def test_what_an_image_asks_for_never_wins(lab: Lab, hostile: str) -> None:
     """NVIDIA/nvidia-docker#764, ytsaurus/ytsaurus#269: user, GPUs, ports, signal and health are the record's."""
     job = lab.start("", command_kind="image", image=hostile)
-    wait_until(lambda: b"DOCKYARD_JOB_ID" in lab.log(job), "its environment", seconds=60)
+    wait_until(lambda: b"DOCKYARD_JOB_ID" in lab.log(job), "its environment")
     lines = set(lab.log(job).decode().splitlines())
     assert {f"uid={lab.user.run_uid} gids={lab.user.run_gid}", "NVIDIA_VISIBLE_DEVICES=void"} <= lines
     assert "NVIDIA_VISIBLE_DEVICES=all" not in lines
@@ -132,7 +132,7 @@ FILL_SHM = (
 def test_shared_memory_is_a_job_s_own_and_bounded(lab: Lab) -> None:
     """/dev/shm: 16 MiB were asked for; what one job leaves there no other sees."""
     job = lab.start(FILL_SHM)
-    wait_until(lambda: b"bytes=" in lab.log(job), "it is full", seconds=60)
+    wait_until(lambda: b"bytes=" in lab.log(job), "it is full")
     assert int(lab.log(job).partition(b"bytes=")[2]) <= 16 << 20
     assert said(lab, 'echo "found=$(ls /dev/shm | wc -l)"') == {"found": "0"}
     lab.cancel(job)
@@ -153,13 +153,19 @@ def test_nothing_of_the_host_or_the_portal_is_reached_by_network(lab: Lab, engin
     ports = [lab.stack.env["REDIS_URL"].rpartition(":")[2].partition("/")[0], str(lab.stack.port)]
     with socket.create_server(("", free_port())) as listener, _published(engine) as front:
         own = _host_address()
-        socket.create_connection((own, int(front)), timeout=20).close()
+        wait_until(lambda: _answers(own, int(front)), "the other container's server")
         targets = [(host, p) for host in {address["Gateway"], own}
                    for p in (*ports, str(listener.getsockname()[1]), front)]  # fmt: skip
         targets += [("169.254.169.254", "80"), ("127.0.0.1", ports[0])]
         found = said(lab, "\n".join(f"{{ {asks(h, p)}; }} &" for h, p in targets) + "\nwait")
     assert found == {f"{host}/{p}": "shut" for host, p in targets}
     lab.end(job)
+
+
+def _answers(host: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), timeout=20):
+        return True
+    return False
 
 
 @contextmanager
@@ -293,7 +299,7 @@ def test_who_fills_a_container_is_stopped_and_told_so(lab: Lab) -> None:
 def test_what_a_container_writes_is_known_without_its_layer_too(lab: Lab) -> None:
     """As where containerd keeps the layers: the engine counts the bytes."""
     job = lab.start("dd if=/dev/zero of=/tmp/some bs=1M count=8; echo written; exec sleep 600")
-    wait_until(lambda: b"written" in lab.log(job), "its file", seconds=60)
+    wait_until(lambda: b"written" in lab.log(job), "its file")
     container = lab.inspect(job)["Id"]
     own = lab.call(containers_disk.own, container)
     assert Path(own.layer, "tmp/some").stat().st_size == 8 << 20
