@@ -17,7 +17,6 @@ from jobs.gpustrip import Cell
 from jobs.models import Job
 from jobs.quotas import WHOLE
 from jobs.states import ENDED, LIVE
-from jobs.wording import shares
 from jobs.wording.states import latest_run
 from jobs.wording.ways import is_way
 
@@ -26,10 +25,6 @@ register.filter("cpus_words", wording.cpus)
 register.filter("gpus_words", wording.gpus)
 register.filter("priority_label", wording.priority_label)
 register.filter("run_of", latest_run)
-register.filter("gpu_hours_words", wording.gpu_hours)
-register.filter("of_the_use", shares.of_the_use)
-register.filter("had_and_due", shares.had_and_due)
-register.filter("shares_words", shares.count)
 
 
 def _reader(context: Context) -> str | None:
@@ -135,18 +130,6 @@ def gpus_asked(job: Job) -> str:
 def percent(part: float) -> str:
     """0.254 as "25 %"."""
     return f"{100 * part:.0f} %"
-
-
-@register.filter
-def percent_number(part: float) -> int:
-    """For a width of a hundred."""
-    return round(100 * part)
-
-
-@register.filter
-def mark_at(part: float) -> str:
-    """Where a mark 0.8 wide stands on a bar of a hundred."""
-    return f"{min(100 * part, 99.2):.1f}"
 
 
 @register.filter
