@@ -108,14 +108,19 @@ def prepare(using: str, **_signal: Any) -> None:
     _known.pop(using, None)
 
 
+# What changed lately stands in a list, which each search reads whole: at most so much of it, not PostgreSQL's 4 MB.
+_PENDING = "gin_pending_list_limit = 256"  # kB
+
+
 def _prepare_postgres(using: str) -> None:
-    if _has(using, INDEX):
-        return
     with connections[using].cursor() as cursor:
-        cursor.execute("CREATE EXTENSION IF NOT EXISTS pg_trgm")
-        cursor.execute(
-            f"CREATE INDEX {INDEX} ON jobs_job USING gin (UPPER(name) gin_trgm_ops, UPPER(image) gin_trgm_ops)"
-        )
+        if not _has(using, INDEX):
+            cursor.execute("CREATE EXTENSION IF NOT EXISTS pg_trgm")
+            columns = "UPPER(name) gin_trgm_ops, UPPER(image) gin_trgm_ops"
+            cursor.execute(f"CREATE INDEX {INDEX} ON jobs_job USING gin ({columns}) WITH ({_PENDING})")
+        cursor.execute("SELECT reloptions FROM pg_class WHERE relname = %s", [INDEX])
+        if not cursor.fetchone()[0]:  # of an older version
+            cursor.execute(f"ALTER INDEX {INDEX} SET ({_PENDING})")
 
 
 _OLD = "INSERT INTO jobs_job_words(jobs_job_words, rowid, name, image) VALUES ('delete', old.id, old.name, old.image);"
