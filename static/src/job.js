@@ -16,6 +16,7 @@ const page = JSON.parse(document.getElementById("job-data").textContent);
 let version = page.status.version;
 let readAt = null;
 let fetching = false;
+let isStale = false; // told of what the answer that is on its way may not have yet
 
 const socket = new Socket(`/ws/jobs/${page.id}/`, {
   check: `${page.url}status.json`,
@@ -68,12 +69,25 @@ function setProgress(progress) {
 
 const stateShown = () => document.querySelector("#job-head .state")?.textContent ?? "";
 
-/** Put the parts that follow the state in place anew; what is focused or unfolded stays so. */
+/** Put the parts that follow the state in place anew, and once more for what was told meanwhile. */
 async function refresh() {
+  isStale = true;
   if (fetching) return;
   fetching = true;
+  try {
+    while (isStale) {
+      isStale = false;
+      await renew();
+    }
+  } finally {
+    fetching = false;
+  }
+}
+
+/** What is focused or unfolded stays so. Where the server is away, it is asked again. */
+async function renew() {
   const answer = await fetch(`${page.url}?part=head`).catch(() => null);
-  fetching = false;
+  if (!answer || answer.status >= 500) setTimeout(refresh, POLL);
   if (!answer?.ok || answer.redirected) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const focused = document.activeElement?.id;

@@ -38,6 +38,7 @@ export class Metrics {
   #series = new Map();
   #cards = new Map();
   #busy = false;
+  #isAsked = false; // again, while an answer was on its way
   #isLast = false;
 
   constructor(url, isLive) {
@@ -55,10 +56,12 @@ export class Metrics {
   }
 
   async load() {
+    this.#isAsked = this.#busy;
     if (this.#busy) return;
     this.#busy = true;
     const answer = await fetch(`${this.url}metrics.json`).catch(() => null);
     this.#busy = false;
+    if (this.#isAsked) this.load();
     if (!answer?.ok || answer.redirected) return;
     const found = (await answer.json()).series;
     this.root.hidden = !found.length;

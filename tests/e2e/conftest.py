@@ -10,7 +10,7 @@ from jobs.models import Job
 from jobs.states import ENDED
 from tests.rigs.stack import Stack
 
-expect.set_options(timeout=60_000)  # milliseconds: a busy machine shows a page late
+expect.set_options(timeout=120_000)  # milliseconds: a busy machine shows a page late
 
 
 @pytest.fixture(scope="module", autouse=True)

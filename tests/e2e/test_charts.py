@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, WebSocketRoute, expect
+from playwright.sync_api import Browser, Locator, Page, WebSocketRoute, expect
 
 from gpus.readings import HostReading
 from jobs.models import Run
-from tests.rigs.browser import flawless_tab, log_in
+from tests.rigs.browser import flawless_tab, log_in, tried_until
 from tests.rigs.people import researcher, submitted
 from tests.rigs.stack import Stack
 
@@ -42,7 +42,7 @@ def test_charts_run_from_start_to_end_and_the_receipt_is_written(stack: Stack, t
     expect(tab.locator('[data-figure="utilisation"] canvas')).to_be_visible(timeout=60_000)
     expect(tab.locator('[data-figure="cpu"] canvas')).to_be_visible()
     expect(tab.locator('[data-figure="cpu"] .chart-now')).not_to_be_empty()
-    expect(tab.locator(".receipt")).to_contain_text("at most", timeout=60_000)
+    expect(tab.locator(".receipt")).to_contain_text("at most")
     expect(tab.locator(".receipt")).to_contain_text("busy on average")
     tab.reload()  # its end has an event more, and the readings stay
     expect(tab.locator('[data-figure="ram"] canvas')).to_be_visible()
@@ -65,15 +65,13 @@ def test_a_time_on_the_charts_is_looked_up_in_the_log_and_closer(stack: Stack, t
     expect(tab.locator('[data-figure="cpu"] .chart-now')).not_to_be_empty()
     tab.evaluate("document.addEventListener('dockyard:time', (e) => (window.told ??= []).push(e.detail))")
     figure.hover()
-    figure.click()
+    tried_until(tab, figure.click, tab.locator("#chart-to-log").is_visible, "a time is pinned")
     expect(tab.locator("#chart-at")).to_be_visible()
-    box = figure.bounding_box()
-    assert box is not None
-    with tab.expect_response(lambda answer: "charts.json?" in answer.url and "from=" in answer.url):
-        tab.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 40)
-        tab.mouse.down()
-        tab.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 40, steps=4)
-        tab.mouse.up()
+    asked: list[str] = []
+    tab.on(
+        "response", lambda answer: "charts.json?" in answer.url and "from=" in answer.url and asked.append(answer.url)
+    )
+    tried_until(tab, lambda: _drag_across(figure), lambda: asked, "a closer look")
     tab.locator('[data-last=""]').click()
     tab.locator("#chart-to-log").click()
     expect(tab.locator("#tab-log")).to_have_class("nav-link active")
@@ -82,6 +80,16 @@ def test_a_time_on_the_charts_is_looked_up_in_the_log_and_closer(stack: Stack, t
     assert any(not detail["go"] and detail["at"] for detail in told), "hovering is told too"
     _points_both_ways(tab)
     tab.request.post(f"{stack.url}/jobs/{job}/cancel/", headers={"X-CSRFToken": _token(tab), "Referer": stack.url})
+
+
+def _drag_across(figure: Locator) -> None:
+    box = figure.bounding_box()
+    assert box is not None
+    mouse = figure.page.mouse
+    mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 40)
+    mouse.down()
+    mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 40, steps=4)
+    mouse.up()
 
 
 def _points_both_ways(tab: Page) -> None:

@@ -18,7 +18,7 @@ from jobs.models import WhatIf
 from jobs.segments import SegmentWriter
 from jobs.states import JobState
 from tests import factories
-from tests.rigs.browser import faults_of, storage_of
+from tests.rigs.browser import faults_of, new_tab, storage_of
 from tests.rigs.stack import Stack
 from tests.test_walk import WEB
 
@@ -84,9 +84,8 @@ def test_every_page_is_accessible_and_fits_the_screen(
     options: dict[str, Any] = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "bypass_csp": True}
     faults = {}
     for state, paths in ((as_admin, list(_addresses(world))), (None, SIGNED_OUT)):
-        context = browser.new_context(storage_state=state, **options)
-        page = context.new_page()
+        page = new_tab(browser, storage_state=state, **options)
         faults.update({path: _visited(page, stack, path, artifacts, f"{scheme}-{width}") for path in paths})
-        context.close()
+        page.context.close()
     assert sum(found is not None for found in faults.values()) >= 20
     assert {path: found for path, found in faults.items() if found} == {}

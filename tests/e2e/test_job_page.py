@@ -6,19 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 
-from jobs import control, logstore, workspace
+from jobs import control, logstore
 from jobs.models import Job, Run
 from jobs.states import Wish
 from tests import factories
-from tests.rigs.browser import flawless_tab, log_in, storage_of
-from tests.rigs.people import researcher, submitted
+from tests.rigs.browser import copied_by, flawless_tab, log_in, new_tab, storage_of
+from tests.rigs.people import GATE, open_gate, researcher, submitted
+from tests.rigs.processes import wait_until
 from tests.rigs.stack import Stack
 
 ROWS = "#log-rows"
 BARS = r"""
 i=0; while [ $i -lt 60 ]; do i=$((i+1)); printf '\rloading %d%%' $i; sleep 0.1; done; echo
+until [ -e go ]; do sleep 0.1; done
 printf '\033[31mred\033[0m \303'; sleep 1; printf '\251 done\n'
 printf '<script>alert(1)</script> \033]8;;javascript:alert(1)\007bad\033]8;;\007 \033]0;owned\007\n'
 printf 'no newline at the end'
@@ -43,11 +45,6 @@ def tab(browser: Browser, signed_in: Any) -> Iterator[Page]:
         yield page
 
 
-def _folder_of(job: int) -> Path:
-    owner = Job.objects.get(pk=job).owner_id
-    return workspace.of_user(owner) / "jobs" / str(job)
-
-
 def _log_of(page: Page, stack: Stack, job: int) -> bytes:
     answer = page.request.get(f"{stack.url}/jobs/{job}/log/download")
     assert answer.ok
@@ -59,11 +56,12 @@ def test_a_job_is_watched_from_its_queue_to_its_end(tab: Page, stack: Stack, eri
     job = submitted(stack, erin, BARS, name="<b>bars</b>")
     tab.goto(f"{stack.url}/jobs/{job}/")
     rows = tab.locator(ROWS)
-    expect(rows).to_contain_text(re.compile(r"loading \d+%"), timeout=60_000)
+    expect(rows).to_contain_text(re.compile(r"loading \d+%"))
     expect(tab.locator("#job-head .state")).to_have_text("running")
     tab.screenshot(path=artifacts / "job-running.png")
-    expect(rows).to_contain_text("no newline at the end", timeout=60_000)
-    expect(tab.locator("#job-head .state")).to_have_text("succeeded", timeout=60_000)
+    open_gate(stack, job)
+    expect(rows).to_contain_text("no newline at the end")
+    expect(tab.locator("#job-head .state")).to_have_text("succeeded")
     expect(rows).to_contain_text("red é done")
     expect(rows).to_contain_text("<script>alert(1)</script> bad")
     text = rows.inner_text()
@@ -83,19 +81,16 @@ def test_a_cut_line_is_shown_and_made_up_for_without_a_reload(tab: Page, stack: 
     """ansible/awx#15342, ansible/awx#13059, ansible/awx#8930"""
     job = submitted(stack, erin, NUMBERS)
     tab.goto(f"{stack.url}/jobs/{job}/")
-    expect(tab.locator(ROWS)).to_contain_text("n=5", timeout=60_000)
+    expect(tab.locator(ROWS)).to_contain_text("n=5")
     stack.kill("web")
     expect(tab.locator("#offline-banner")).to_be_visible(timeout=60_000)
     expect(tab.locator(".live-word")).to_have_text("offline")
     stack.start("web")
     stack.wait_ready("web")
     expect(tab.locator("#offline-banner")).to_be_hidden(timeout=60_000)
-    expect(tab.locator("#job-head .state")).to_have_text("succeeded", timeout=60_000)
+    expect(tab.locator("#job-head .state")).to_have_text("succeeded")
     expect(tab.locator(ROWS)).to_contain_text("n=300")
-    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    tab.locator("#log-copy").click()
-    expect(tab.locator("#announcer")).to_have_text("Copied")
-    assert tab.evaluate("navigator.clipboard.readText()").split() == [f"n={number}" for number in range(1, 301)]
+    assert copied_by(tab, "#log-copy").split() == [f"n={number}" for number in range(1, 301)]
 
 
 LONG = 'awk \'BEGIN { for (i = 0; i < 600; i++) printf "%04d ", i; print "" }\''
@@ -104,22 +99,18 @@ LONG = 'awk \'BEGIN { for (i = 0; i < 600; i++) printf "%04d ", i; print "" }\''
 def test_long_lines_that_are_not_wrapped_are_as_long_as_they_are(tab: Page, stack: Stack, erin: str) -> None:
     """Also those that come later; and what is copied has no break that was not printed, wrapped or not."""
     words = " ".join(f"{number:04d}" for number in range(600))
-    job = submitted(stack, erin, f"{LONG}; echo short; until [ -e more ]; do sleep 0.2; done; {LONG} | tr 0 x")
+    job = submitted(stack, erin, f"{LONG}; echo short; {GATE}; {LONG} | tr 0 x")
     tab.goto(f"{stack.url}/jobs/{job}/")
-    expect(tab.locator(ROWS)).to_contain_text("short", timeout=60_000)
-    expect(tab.locator("#job-head .state")).to_have_text("running", timeout=60_000)  # else that is announced next
-    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    tab.locator("#log-copy").click()
+    expect(tab.locator(ROWS)).to_contain_text("short")
+    expect(tab.locator("#job-head .state")).to_have_text("running")  # else that is announced next
+    assert [line.strip() for line in copied_by(tab, "#log-copy").splitlines()] == [words, "short"]
     expect(tab.locator("#announcer")).to_have_text("Copied")
-    assert [line.strip() for line in tab.evaluate("navigator.clipboard.readText()").splitlines()] == [words, "short"]
     tab.locator("#log-wrap").click()
     expect(tab.locator(f"{ROWS} .log-row").first).to_contain_text("0599")
-    stack.orm(lambda: (_folder_of(job) / "more").touch())
-    expect(tab.locator("#job-head .state")).to_have_text("succeeded", timeout=60_000)
+    open_gate(stack, job)
+    expect(tab.locator("#job-head .state")).to_have_text("succeeded")
     expect(tab.locator(f"{ROWS} .log-row").nth(2)).to_contain_text("x599")
-    tab.locator("#log-copy").click()
-    expect(tab.locator("#log-copy .bi-check-lg")).to_be_visible()
-    copied = [line.strip() for line in tab.evaluate("navigator.clipboard.readText()").splitlines()]
+    copied = [line.strip() for line in copied_by(tab, "#log-copy").splitlines()]
     assert copied == [words, "short", words.replace("0", "x")]
     tab.locator("#log-wrap").click()
     expect(tab.locator(f"{ROWS} .log-row").first).not_to_contain_text("0599")
@@ -128,29 +119,55 @@ def test_long_lines_that_are_not_wrapped_are_as_long_as_they_are(tab: Page, stac
 
 def test_a_browser_without_sockets_polls(browser: Browser, signed_in: Any, stack: Stack, erin: str) -> None:
     job = submitted(stack, erin, "sleep 3; echo first; sleep 4; echo second")
-    context = browser.new_context(storage_state=signed_in)
-    page = context.new_page()
+    page = new_tab(browser, storage_state=signed_in)
     page.route_web_socket(re.compile("/ws/"), lambda socket: socket.close(code=1011))
     page.goto(f"{stack.url}/jobs/{job}/")
     for text in ("first", "second"):
-        expect(page.locator(ROWS)).to_contain_text(text, timeout=60_000)
-    expect(page.locator("#job-head .state")).to_have_text("succeeded", timeout=60_000)
-    context.close()
+        expect(page.locator(ROWS)).to_contain_text(text)
+    expect(page.locator("#job-head .state")).to_have_text("succeeded")
+    page.context.close()
 
 
 def test_the_cancel_button_asks_and_then_stops(tab: Page, stack: Stack, erin: str) -> None:
     """dstackai/dstack#4285"""
-    job = submitted(stack, erin, "trap 'echo BYE; exit 0' TERM; echo up; while true; do sleep 0.2; done")
+    script = "trap 'echo BYE; exit 0' TERM; echo up; while true; do sleep 0.2; done"
+    job = submitted(stack, erin, script, grace_seconds=120)
     tab.goto(f"{stack.url}/jobs/{job}/")
-    expect(tab.locator(ROWS)).to_contain_text("up", timeout=60_000)
-    expect(tab.locator("#job-head .state")).to_have_text("running", timeout=60_000)  # its buttons come with that
+    expect(tab.locator(ROWS)).to_contain_text("up")
+    expect(tab.locator("#job-head .state")).to_have_text("running")  # its buttons come with that
     questions: list[str] = []
     tab.once("dialog", lambda dialog: (questions.append(dialog.message), dialog.accept()))
     tab.get_by_role("button", name="Cancel").click()
-    expect(tab.locator("#job-head .state")).to_have_text("cancelled", timeout=60_000)
-    expect(tab.locator(ROWS)).to_contain_text("BYE", timeout=60_000)
+    expect(tab.locator("#job-head .state")).to_have_text("cancelled")
+    expect(tab.locator(ROWS)).to_contain_text("BYE")
     assert "SIGTERM" in questions[0]
     assert stack.orm(lambda: Job.objects.get(pk=job).end_reason) == "STOPPED_BY_USER"
+
+
+def test_an_end_that_is_told_while_the_page_renews_itself_is_shown(tab: Page, stack: Stack, erin: str) -> None:
+    """The answer that is on its way knows nothing of it yet, and nothing more is told of a job that has ended."""
+    job = submitted(stack, erin, f"trap '{GATE}; exit 0' TERM; echo up; while :; do sleep 0.1; done", grace_seconds=120)
+    told: list[str] = []
+    tab.on("websocket", lambda socket: socket.on("framereceived", lambda data: told.append(str(data))))
+    tab.goto(f"{stack.url}/jobs/{job}/")
+    expect(tab.locator(ROWS)).to_contain_text("up")
+    expect(tab.locator("#job-head .state")).to_have_text("running")
+    held: list[tuple[Route, APIResponse]] = []
+    tab.route("**/?part=head", lambda route: held.append((route, route.fetch())), times=1)
+    stack.orm(lambda: control.cancel(Job.objects.get(pk=job), None))
+    wait_until(lambda: seen_after_a_moment(tab, held), "the page renews itself")
+    open_gate(stack, job)
+    ended = '"state":"CANCELLED"'
+    wait_until(lambda: seen_after_a_moment(tab, [text for text in told if ended in text]), "it is told of the end")
+    [(route, answer)] = held
+    route.fulfill(response=answer)
+    expect(tab.locator("#job-head .state")).to_have_text("cancelled")
+
+
+def seen_after_a_moment(tab: Page, found: list[Any]) -> bool:
+    """In which the browser's events are heard."""
+    tab.wait_for_timeout(50)
+    return bool(found)
 
 
 TWICE = "if [ -e begun ]; then echo the second run; else touch begun; echo the first run; fi; exec sleep 600"
@@ -160,17 +177,17 @@ def test_a_second_run_can_be_chosen_on_a_page_that_is_open(tab: Page, stack: Sta
     """The page opened when there was one run only; its log goes on with the next, and the first stays to be read."""
     job = submitted(stack, erin, TWICE, grace_seconds=1)
     tab.goto(f"{stack.url}/jobs/{job}/")
-    expect(tab.locator(ROWS)).to_contain_text("the first run", timeout=60_000)
+    expect(tab.locator(ROWS)).to_contain_text("the first run")
     expect(tab.locator("#log-run")).to_be_hidden()
     stack.orm(lambda: control.wish(Run.objects.get(job=job), Wish.PREEMPT, None))
-    expect(tab.locator(ROWS)).to_contain_text("the second run", timeout=90_000)
+    expect(tab.locator(ROWS)).to_contain_text("the second run")
     expect(tab.locator("#log-run")).to_be_visible()
     expect(tab.locator("#log-run option:checked")).to_have_text("Run 2")
     tab.locator("#log-run").select_option(label="Run 1")
     expect(tab.locator(ROWS)).to_contain_text("the first run")
     expect(tab.locator(ROWS)).not_to_contain_text("the second run")
     stack.orm(lambda: control.cancel(Job.objects.get(pk=job), None))
-    expect(tab.locator("#job-head .state")).to_have_text("cancelled", timeout=60_000)
+    expect(tab.locator("#job-head .state")).to_have_text("cancelled")
     expect(tab.locator("#log-run option:checked")).to_have_text("Run 1")
     expect(tab.locator(ROWS)).to_contain_text("the first run")
 
@@ -178,7 +195,7 @@ def test_a_second_run_can_be_chosen_on_a_page_that_is_open(tab: Page, stack: Sta
 def test_a_log_that_is_kept_no_longer_is_told_in_its_place(tab: Page, stack: Stack, erin: str) -> None:
     job = submitted(stack, erin, "echo long ago", gpus=0)
     tab.goto(f"{stack.url}/jobs/{job}/")
-    expect(tab.locator("#job-head .state")).to_have_text("succeeded", timeout=60_000)
+    expect(tab.locator("#job-head .state")).to_have_text("succeeded")
     stack.orm(lambda: logstore.forget(Run.objects.get(job=job).segments.all()))
     tab.reload()
     expect(tab.locator("#log-empty")).to_have_text("This log is kept no longer.")
@@ -188,15 +205,14 @@ def test_a_log_that_is_kept_no_longer_is_told_in_its_place(tab: Page, stack: Sta
 def test_two_pages_show_each_its_own_log(browser: Browser, signed_in: Any, stack: Stack, erin: str) -> None:
     """dstackai/dstack#1814"""
     jobs = [submitted(stack, erin, f"for i in 1 2 3 4 5 6; do echo job {name}; sleep 0.5; done") for name in "ab"]
-    context = browser.new_context(storage_state=signed_in)
-    pages = [context.new_page() for _job in jobs]
+    pages = [new_tab(browser, storage_state=signed_in) for _job in jobs]
     for page, job in zip(pages, jobs, strict=True):
         page.goto(f"{stack.url}/jobs/{job}/")
     for page, mine, other in zip(pages, "ab", "ba", strict=True):
-        expect(page.locator("#job-head .state")).to_have_text("succeeded", timeout=60_000)
+        expect(page.locator("#job-head .state")).to_have_text("succeeded")
         expect(page.locator(ROWS)).to_contain_text(f"job {mine}")
         expect(page.locator(ROWS)).not_to_contain_text(f"job {other}")
-    context.close()
+        page.context.close()
 
 
 def test_logging_out_elsewhere_ends_the_live_page(tab: Page, stack: Stack, browser: Browser) -> None:
@@ -205,12 +221,11 @@ def test_logging_out_elsewhere_ends_the_live_page(tab: Page, stack: Stack, brows
 
     name = stack.orm(make)
     job = submitted(stack, name, "sleep 60", gpus=0)
-    context = browser.new_context()
-    page = context.new_page()
+    page = new_tab(browser)
     page.goto(f"{stack.url}/accounts/login/")
     log_in(page, name)
     page.goto(f"{stack.url}/jobs/{job}/")
-    expect(page.locator(".live-word")).to_have_text("live", timeout=60_000)
+    expect(page.locator(".live-word")).to_have_text("live")
 
     def deactivate() -> None:
         from portal.models import User
@@ -220,6 +235,6 @@ def test_logging_out_elsewhere_ends_the_live_page(tab: Page, stack: Stack, brows
         user.save()
 
     stack.orm(deactivate)
-    expect(page.locator("#offline-banner")).to_contain_text("signed out", timeout=60_000)
+    expect(page.locator("#offline-banner")).to_contain_text("signed out")
     assert page.request.get(f"{stack.url}/jobs/{job}/status.json", max_redirects=0).status == 302
-    context.close()
+    page.context.close()

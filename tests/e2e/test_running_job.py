@@ -12,7 +12,7 @@ from tests.rigs.people import researcher, submitted
 from tests.rigs.processes import wait_until
 from tests.rigs.stack import Stack
 
-STEPS = "i=0; while [ $i -lt 600 ]; do i=$((i+1)); echo step $i/600 loss=0.$((999-i)); sleep 0.2; done"
+STEPS = "i=0; while [ $i -lt 600 ]; do i=$((i+1)); echo step $i/600 loss=0.$((999-i)); sleep 0.45; done"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_progress_and_numbers_appear_as_a_job_prints_them_on_accessible_pages(
     for look in looks:
         with flawless_tab(browser, storage_state=greta, bypass_csp=True, **look) as page:
             page.goto(f"{stack.url}/jobs/{job}/")
-            expect(page.locator("#output-progress")).to_contain_text("of 600", timeout=60_000)
+            expect(page.locator("#output-progress")).to_contain_text("of 600")
             _wait_for_numbers(page, f"{stack.url}/jobs/{job}/metrics.json")
             page.reload()
             expect(page.locator("#metrics .metric")).to_contain_text("loss")

@@ -13,6 +13,7 @@ from jobs.models import Allocation, AllocationSlot, Job, Run, Team
 from jobs.states import EndReason, JobState, RunState
 from portal.models import User
 from tests import factories
+from tests.rigs.browser import new_tab
 from tests.rigs.stack import Stack
 
 
@@ -41,8 +42,7 @@ def ran(stack: Stack) -> int:
 
 @pytest.fixture
 def tab(browser: Browser, stack: Stack, ran: int) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    page = context.new_page()
+    page = new_tab(browser, viewport={"width": 1400, "height": 900})
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"{stack.url}/accounts/login/")
@@ -51,7 +51,7 @@ def tab(browser: Browser, stack: Stack, ran: int) -> Iterator[Page]:
     page.locator("main button[type=submit]").click()
     expect(page).to_have_url(f"{stack.url}/")
     yield page
-    context.close()
+    page.context.close()
     assert errors == []
 
 

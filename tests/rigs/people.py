@@ -3,11 +3,15 @@
 import uuid
 from typing import Any
 
+from jobs import workspace
+from jobs.models import Job
 from jobs.request import JobRequest
 from jobs.submit import submit
 from tests import factories
 from tests.rigs.engine import BUSYBOX
 from tests.rigs.stack import Stack
+
+GATE = "until [ -e go ]; do sleep 0.1; done"  # words for a job's script that end once `open_gate` was called
 
 
 def researcher(stack: Stack, name: str, team: str, **fields: Any) -> str:
@@ -17,6 +21,11 @@ def researcher(stack: Stack, name: str, team: str, **fields: Any) -> str:
         return factories.make_user(name, teams=(factories.make_team(team, gpus=4),), **fields).username
 
     return stack.orm(make)
+
+
+def open_gate(stack: Stack, job: int) -> None:
+    """Let a running job go on behind its GATE."""
+    stack.orm(lambda: (workspace.of_user(Job.objects.get(pk=job).owner_id) / "jobs" / str(job) / "go").touch())
 
 
 def submitted(stack: Stack, owner: str, script: str, **fields: Any) -> int:
