@@ -23,7 +23,8 @@ from jobs.models import Job
 from jobs.states import LIVE, WAITING, EndReason, JobState
 
 PAGE = 50
-NEAR, FAR = 500, 8000  # rows
+NEAR, FAR = 2000, 20_000  # rows
+NEAR_TEXT = 500  # where a text is looked for, which an index finds wherever it is
 # Keys must be columns that are never null in what is listed; the id comes last and makes them unique.
 SORTS: dict[str, tuple[str, ...]] = {
     "new": ("-id",),
@@ -222,7 +223,7 @@ def _first(found: Parts, keys: tuple[str, ...], filters: Filters, count: int) ->
         return {pk for part in found.each for pk in part.within.values_list("pk", flat=True)[:count]}
     if by_state := [jobs for part in found.each for jobs in part.by_state]:
         return set(_together([jobs.values_list("pk", flat=True)[:count] for jobs in by_state]))
-    near = [_near(part, keys, count) for part in found.each]
+    near = [_near(part, keys, count, NEAR_TEXT if filters.q else NEAR) for part in found.each]
     lacking = [part for part, ids in zip(found.each, near, strict=True) if len(ids) < count]
     if lacking and filters.q:
         wider = [found.within(reduce(or_, (part.all for part in lacking)))]
@@ -239,10 +240,10 @@ def _together(lists: list[QuerySet[Job, int]]) -> Iterable[int]:
     return chain(*lists)
 
 
-def _near(part: Part, keys: tuple[str, ...], count: int) -> list[int]:
+def _near(part: Part, keys: tuple[str, ...], count: int, near: int) -> list[int]:
     """So many of the part's first rows, or fewer: then there may be others farther away."""
-    found = _among(part, keys, count, NEAR)
-    enough = 2 * NEAR * count // len(found) if found else FAR
+    found = _among(part, keys, count, near)
+    enough = 2 * near * count // len(found) if found else FAR
     return _among(part, keys, count, enough) if len(found) < count and enough < FAR else found
 
 

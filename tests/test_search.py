@@ -107,7 +107,7 @@ def test_what_lies_beyond_the_first_rows_is_found_with_as_many_queries_for_many_
     """The index knows no teams: what one part of the list has too few of nearby is looked for once in all of them."""
     for number in range(3):
         Membership.objects.create(user=alice, team=Team.objects.create(name=f"team {number}"))
-    monkeypatch.setattr(paging, "NEAR", 1)
+    monkeypatch.setattr(paging, "NEAR_TEXT", 1)
     monkeypatch.setattr(paging, "FAR", 2)
     with CaptureQueriesContext(connection) as asked:
         assert found(client, "lab/") == [job.name for job in jobs]
