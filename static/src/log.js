@@ -31,6 +31,7 @@ export class LogView {
   #chosen = null;
   #acknowledged = null; // to be told once drawn
   #notedAt = 0;
+  #noteLater = null; // a look that came too soon after another
   #aloud = { on: false, at: 0, from: 0 };
 
   /** `say(message)` sends to the socket; `jobUrl` ends in a slash. */
@@ -191,7 +192,9 @@ export class LogView {
   }
 
   async #note() {
-    if (!(this.#showsNotes() || this.#link.isOn) || !this.#reader.screen || Date.now() - this.#notedAt < NOTES_APART) return;
+    if (!(this.#showsNotes() || this.#link.isOn) || !this.#reader.screen) return;
+    const wait = this.#notedAt + NOTES_APART - Date.now();
+    if (wait > 0) { this.#noteLater ??= setTimeout(() => { this.#noteLater = null; this.#note(); }, wait); return; }
     this.#notedAt = Date.now();
     const { start, end } = this.#reader.screen;
     if (await this.#notes.cover(this.#head.run, start, end)) {
