@@ -38,10 +38,9 @@ def _of_processes(running: Installation) -> dict[str, float]:
         ):  # a process for each connection, which are counted by themselves, with tables as its files
             found["PostgreSQL memory: all connections (MiB)"] = used.mib
             continue
-        found |= {
-            f"memory: {name} (MiB)": used.mib, f"files: {name}": used.files, f"threads: {name}": used.threads,
-            f"processes: {name}": used.processes,
-        }  # fmt: skip
+        if name != "redis":  # which holds the newest bytes of each log for an hour: its data are counted by themselves
+            found[f"memory: {name} (MiB)"] = used.mib
+        found |= {f"files: {name}": used.files, f"threads: {name}": used.threads, f"processes: {name}": used.processes}
     return found
 
 
