@@ -124,7 +124,10 @@ class Follower:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise AnotherAgent(f"another agent works in {self._root}") from error
-        self._forget_finished()
+        try:
+            self.forget_ended()
+        except DatabaseError as error:
+            log.warning("old spools stay for now: %s", error)
         found = self._pump.connect()
         self._drain.start()
         self._ship.start()
@@ -216,6 +219,13 @@ class Follower:
             line.shipment.close()
         self._pump.forget(run_id)
         Spool.discard_at(self._root, run_id)
+
+    def forget_ended(self) -> None:
+        """Forget the spools of runs whose end is done but for this: of starts that were given up once attached to."""
+        spooled = [int(path.name) for path in self._root.iterdir() if path.name.isdigit()]
+        done = Run.objects.filter(pk__in=spooled, log_complete=True, state=RunState.ENDED)
+        for run_id in done.values_list("pk", flat=True):
+            self.discard(run_id)
 
     def active_runs(self) -> set[int]:
         """The runs whose output is being captured now."""
@@ -350,16 +360,6 @@ class Follower:
                 line.shipment.close()
                 line.shipment = Shipment(line.run_id, line.spool)
                 raise
-
-    def _forget_finished(self) -> None:
-        """Remove what was left of runs whose end was all done but for this."""
-        spooled = [int(path.name) for path in self._root.iterdir() if path.name.isdigit()]
-        done = Run.objects.filter(pk__in=spooled, log_complete=True, state=RunState.ENDED)
-        try:
-            for run_id in done.values_list("pk", flat=True):
-                Spool.discard_at(self._root, run_id)
-        except DatabaseError as error:
-            log.warning("old spools stay for now: %s", error)
 
 
 class _Door(threading.Thread):

@@ -30,6 +30,8 @@ class Follower(LogKeeper, Protocol):
 
     def active_runs(self) -> set[int]: ...
 
+    def forget_ended(self) -> None: ...
+
 
 def reconcile(follower: Follower, finish: Callable[[int], None]) -> None:
     """One pass over this host. `finish` is given each run whose container is to be looked at for its end."""
@@ -51,6 +53,7 @@ def reconcile(follower: Follower, finish: Callable[[int], None]) -> None:
         if container.run_id is not None and container.run_id not in runs and container not in strays:
             _reconcile_ended(container.run_id, container, follower)
     unknown.tell(strays)
+    follower.forget_ended()
     forget_locks()
 
 

@@ -1,5 +1,7 @@
 """The web process: Django for HTTP, Channels for WebSockets."""
 
+import contextlib
+import ctypes
 import gc
 import os
 from typing import Any
@@ -20,8 +22,22 @@ _sockets: Any = URLRouter(websocket_urlpatterns)
 application = ProtocolTypeRouter(
     {"http": Handler(), "websocket": BearerAuth(_sockets, browsers=OriginChecked(SessionUser(_sockets)))}
 )
+_ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1  # malloc.h
 
-# What is loaded by now stays: looking through it for garbage again and again would hold up everybody who watches.
-gc.collect()
-gc.freeze()
-gc.set_threshold(20_000, 20, 20)
+
+def _keep_memory_small() -> None:
+    """Give back what pages and downloads took: otherwise each of the threads that serve them keeps a heap of its own.
+
+    What is loaded by now stays, and is not looked through for garbage again: that would hold up everybody who watches.
+    What is left is small, and is looked through often.
+    """
+    with contextlib.suppress(AttributeError):  # only glibc has it, see mallopt(3)
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, value in ((_ARENA_MAX, 2), (_MMAP_THRESHOLD, 256 << 10), (_TRIM_THRESHOLD, 256 << 10)):
+            mallopt(parameter, value)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 5, 4)
+
+
+_keep_memory_small()

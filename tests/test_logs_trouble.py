@@ -15,8 +15,10 @@ import pytest
 from django.db import connection
 
 from jobs import logstore, tail
+from jobs.finish import end_without_container
 from jobs.follow import AnotherAgent, Follower
-from jobs.models import LogSegment
+from jobs.models import LogSegment, Run
+from jobs.states import EndReason, RunState
 from tests.rigs import logs
 from tests.rigs.engine import Engine, running_engine
 from tests.rigs.logs import Container, gate
@@ -214,6 +216,23 @@ def test_a_run_without_container_has_an_empty_log(engine: Engine, follower: Foll
     follower.finish(run.pk, "", 1)
     run.refresh_from_db()
     assert (run.log_complete, run.log_bytes, run.log_holes) == (True, 0, [])
+
+
+def test_a_start_that_was_given_up_leaves_nothing_behind(engine: Engine, follower: Follower, spool: Path) -> None:
+    """Cancelled, or refused by the engine, once attached to: each left its spool, two files and a thread for good."""
+    given_up, going_on = Container(engine, "true"), Container(engine, f"{gate('end')}; echo heard")
+    for container in (given_up, going_on):
+        assert container.attach()
+    given_up.api.remove_container(given_up.id)
+    Run.objects.filter(pk=given_up.run.pk).update(state=RunState.STARTING)
+    assert end_without_container(given_up.run, EndReason.STOPPED_BY_USER, "")
+    follower.forget_ended()
+    assert [path.name for path in spool.iterdir() if path.name.isdigit()] == [str(going_on.run.pk)]
+    assert follower.active_runs() == {going_on.run.pk}
+    going_on.start()
+    going_on.open("end")
+    going_on.wait()
+    assert going_on.end(follower) == b"heard\n"
 
 
 def test_only_one_agent_has_the_spool(engine: Engine, follower: Follower) -> None:

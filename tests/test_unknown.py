@@ -19,6 +19,9 @@ class Nobody:
     def active_runs(self) -> set[int]:
         return set()
 
+    def forget_ended(self) -> None:
+        pass
+
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"{name} was asked of a run that is not there")
 
