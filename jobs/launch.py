@@ -101,14 +101,27 @@ def _end_unstarted(run: Run, reason: EndReason, words: str) -> bool:
 
 def _try_to_start(run: Run, *, is_first: bool) -> None:
     begun = timezone.now()
+    existing = None if is_first else containers.of_run(run.container_name, run.pk)
     try:
-        _start(run, None if is_first else containers.of_run(run.container_name, run.pk))
+        _start(run, existing)
     except CannotStart as error:
         if isinstance(error.__cause__, containers.EngineRefused):
             containers.confirm(begun)  # else it is tried again: what an engine that goes down refuses is no job's fault
+            if existing is not None:
+                _make_way_for_another(run, existing, error)
         if error.reason is EndReason.DISK_FULL:
             hostfacts.tell()  # before its end wakes the scheduler: nothing more is sent here while it is
         _end_unstarted(run, error.reason, str(error))
+
+
+def _make_way_for_another(run: Run, existing: containers.Container, error: CannotStart) -> None:
+    """Remove what an earlier try has left, and raise EngineUnavailable, so that all is tried again.
+
+    An engine that died as it made the container may have left it half made: that it can't be started proves nothing.
+    """
+    containers.remove(existing.id)
+    Run.objects.filter(pk=run.pk).update(exit_code=None, container_id="")
+    raise containers.EngineUnavailable(f"a container of an earlier try can't be started: {error}") from error
 
 
 def _start(run: Run, existing: containers.Container | None) -> None:

@@ -157,7 +157,7 @@ try:
 
     # --- waiting periods (seconds) ---
     SCHEDULER_PERIOD = _seconds("SCHEDULER_PERIOD", 5)
-    SCHEDULER_LEASE = _seconds("SCHEDULER_LEASE", 30)
+    SCHEDULER_LEASE = _seconds("SCHEDULER_LEASE", 10)  # for which nobody places jobs where one was killed in its turn
     RESERVE_AFTER = _seconds("RESERVE_AFTER", 600)  # T: then freed GPUs of a chosen node are kept for a blocked job
     ORDER_REREAD = _seconds("ORDER_REREAD", 1)  # how old a job's place in the queue may be
     TERMS_REREAD = _seconds("TERMS_REREAD", 1)  # how old limits, shares and hosts may be where placing decides again

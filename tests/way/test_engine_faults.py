@@ -86,6 +86,16 @@ def test_a_start_that_is_disturbed_happens_once(lab: Lab, node: Proxy, fault: st
     assert lab.call(lambda: job.runs.count()) == 1
 
 
+def test_a_container_that_an_engine_left_half_made_is_made_anew(lab: Lab, node: Proxy) -> None:
+    """An engine that dies as it makes one may leave what it can't start; the job can be started all the same."""
+    with node.cuts_answer(CREATE, times=1), node.answers(START, 500, "layer does not exist", times=1) as refused:
+        job = lab.end(lab.submit("echo once; exit 7", gpus=1))
+        assert refused.met
+    assert (job.state, job.end_reason, job.exit_code, lab.log(job)) == ("FAILED", "EXIT_CODE", 7, b"once\n")
+    assert lab.call(lambda: job.runs.count()) == 1
+    assert len(lab.containers()) == 0
+
+
 def test_a_container_made_after_its_job_was_cancelled_is_removed(lab: Lab, node: Proxy) -> None:
     """docker/docker-py#398: it stayed behind, with the GPU."""
     with node.delays(CREATE, 280, times=1) as rule:
