@@ -93,7 +93,7 @@ def test_a_container_that_an_engine_left_half_made_is_made_anew(lab: Lab, node: 
         assert refused.met
     assert (job.state, job.end_reason, job.exit_code, lab.log(job)) == ("FAILED", "EXIT_CODE", 7, b"once\n")
     assert lab.call(lambda: job.runs.count()) == 1
-    assert len(lab.containers()) == 0
+    wait_until(lambda: lab.containers() == [], "nothing is left of it")
 
 
 def test_a_container_made_after_its_job_was_cancelled_is_removed(lab: Lab, node: Proxy) -> None:
