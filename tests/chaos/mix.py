@@ -102,7 +102,8 @@ def _script(made: Order) -> str:
     words = {"token": made.token, "lines": made.lines, "pause": PAUSE, "note": _NOTE if made.noted else ":"}
     if made.form == "seq":
         end = "exec tail /dev/zero" if made.kind == "out of memory" else f"exit {made.exit_code}"
-        return f"echo {made.token}; seq 1 {made.lines}; {end}"
+        # The shell would say on stderr that a signal ended `seq`.
+        return f"exec 2>/dev/null; echo {made.token}; seq 1 {made.lines}; {end}"
     if made.form == "both":
         return _BOTH.format(**words) + f"; exit {made.exit_code}"
     trap = _TRAP.format(token=made.token, word=STOP_LINE, code=STOPPED)
