@@ -147,7 +147,7 @@ class Ledger:
     def _has_room(self, job: Waiting) -> bool:
         if job.millicpus > self.millicpus or job.memory_mib > self.memory_mib:
             return False
-        if not job.labels <= self.node.labels or self.node.name in job.avoid:
+        if not job.labels <= self.node.labels or (job.avoid and self.node.name in job.avoid):
             return False
         if not job.gpus:
             return True
