@@ -69,7 +69,8 @@ def strip(user: Any, held: Held) -> list[tuple[str, list[Cell]]]:
     now, may_see = timezone.now(), sees(user)
     nodes = {node.pk: node for node in Node.objects.filter(left_at=None)}
     busy = _utilisation(nodes.values())
-    rows = GPU.objects.order_by("node__name", "index").values_list("pk", "uuid", "node_id", "index", "model", "hidden")
+    there = GPU.objects.filter(node__left_at=None).order_by("node__name", "index")
+    rows = there.values_list("pk", "uuid", "node_id", "index", "model", "hidden")
     idle = GPU.objects.in_bulk([pk for pk, *_more, hidden in rows if not hidden and pk not in held])
     hosts: dict[str, list[Cell]] = {}
     for pk, uuid, node, index, model, _hidden in rows:

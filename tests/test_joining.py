@@ -18,6 +18,8 @@ from django.test import Client, override_settings
 from rq.intermediate_queue import IntermediateQueue
 
 from jobs import dbroles, hostrights, joinclient, joining, queues, redisusers, secretbox
+from portal.models import User
+from tests import factories
 from tests.rigs.certificates import make_certificates
 from tests.rigs.line import running_line
 from tests.rigs.redis import RedisServer
@@ -119,3 +121,16 @@ def test_a_portal_that_nobody_vouches_for_is_told_no_token(tmp_path: Path) -> No
         portal = f"https://127.0.0.1:{front.port}"
         with pytest.raises(joinclient.CannotJoin, match="certificate"):
             joinclient.join(portal, "dkj_x", name="beta")
+
+
+@pytest.mark.django_db
+def test_pages_are_there_when_a_host_with_gpus_has_left(client: Client, alice: User, root_admin: User) -> None:
+    """Its GPUs stay in the database for the sake of its past: the dashboard failed for everybody."""
+    factories.make_node("alpha", gpus=1)
+    joining.leave(factories.make_node("beta", gpus=2), root_admin)
+    for user in (alice, root_admin):
+        client.force_login(user)
+        pages = {path: client.get(path) for path in ("/", "/gpus/", "/timeline/", "/queue/", "/jobs/new/")}
+        assert {path: page.status_code for path, page in pages.items()} == dict.fromkeys(pages, 200)
+        assert "alpha" in (seen := pages["/"].content.decode())
+        assert "beta" not in seen

@@ -223,6 +223,16 @@ def numbers(answer: Any) -> list[int]:
     return [job.pk for job in answer.context["jobs"]]
 
 
+def on_all_pages(client: Client, path: str) -> list[int]:
+    """The numbers of all jobs of a list, page by page."""
+    seen = []
+    while path:
+        answer = client.get(path)
+        seen += numbers(answer)
+        path = answer.context["next"] and "/jobs/" + answer.context["next"]
+    return seen
+
+
 def test_jobs_are_found_by_name_image_number_and_owner(client: Client, alice: User, bob: User) -> None:
     one = factories.make_job(alice, name="Resnet", image="a:1")
     two = factories.make_job(bob, name="bert", image="torch:2")
@@ -258,11 +268,7 @@ def test_pages_of_some_states_show_what_is_mine_and_my_teams_once_in_order(
             if owner != charlie and state != JobState.SUCCEEDED:
                 wanted.append(job.pk)
     client.force_login(alice)
-    seen, path = [], f"/jobs/?whose=all&state=failed&state=waiting&sort={sort}"
-    while path:
-        answer = client.get(path)
-        seen += numbers(answer)
-        path = answer.context["next"] and "/jobs/" + answer.context["next"]
+    seen = on_all_pages(client, f"/jobs/?whose=all&state=failed&state=waiting&sort={sort}")
     keys = {"new": ["-id"], "old": ["id"], "name": ["name", "id"]}[sort]
     assert seen == list(Job.objects.filter(pk__in=wanted).order_by(*keys).values_list("id", flat=True))
 
@@ -275,11 +281,7 @@ def test_pages_by_key_show_each_job_once_in_order(
     for n in range(10):
         factories.make_job(alice, name=f"name {n % 3}", gpus=n % 2)
     client.force_login(alice)
-    seen, path = [], f"/jobs/?sort={sort}"
-    while path:
-        answer = client.get(path)
-        seen += numbers(answer)
-        path = answer.context["next"] and "/jobs/" + answer.context["next"]
+    seen = on_all_pages(client, f"/jobs/?sort={sort}")
     keys = {"new": ["-id"], "old": ["id"], "name": ["name", "id"], "gpus": ["-gpus", "-id"]}[sort]
     assert seen == list(Job.objects.order_by(*keys).values_list("id", flat=True))
 
