@@ -1,6 +1,7 @@
 """Hardware as the nodes report it. Knows nothing of jobs."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -64,6 +65,11 @@ class Node(models.Model):
         if self.last_seen is None:
             return False
         return (now or timezone.now()) - self.last_seen < timedelta(seconds=settings.NODE_SILENT_AFTER)
+
+    def full_disk(self) -> dict[str, Any] | None:
+        """Of its disks that jobs and their logs fill, as in `facts`, one with less than DISK_RESERVE_MIB free."""
+        disks = (self.facts or {}).get("disks", ())
+        return next((disk for disk in disks if disk["free_mib"] < settings.DISK_RESERVE_MIB), None)
 
 
 class HostAccess(models.Model):

@@ -120,8 +120,9 @@ class Agent:
 
     def _look_at_engine(self) -> None:
         while not self.stopping.wait(settings.NODE_HEARTBEAT):
-            guarded("a look at the engine", look_at_engine)
+            guarded("a look at the engine", hostfacts.look_at_engine)
             self._step("the host's facts", FACTS_PERIOD, hostfacts.tell)
+            guarded("a look at full disks", hostfacts.look_at_full_disks)
             self._step("a look at the images", IMAGES_PERIOD, lambda: hints.remember(containers_images.images()))
 
     def _look_at_itself(self) -> None:
@@ -224,7 +225,7 @@ def register() -> None:
     node, _is_new = Node.objects.get_or_create(name=settings.NODE_NAME)
     guarded("registration", heartbeat)
     guarded("a note of the start", lambda: _note_start(node))
-    guarded("a look at the engine", look_at_engine)
+    guarded("a look at the engine", hostfacts.look_at_engine)
 
 
 def _note_start(node: Node) -> None:
@@ -236,33 +237,3 @@ def heartbeat() -> None:
     Node.objects.filter(name=settings.NODE_NAME).update(
         hostname=platform.node(), agent_version=VERSION, last_seen=timezone.now()
     )
-
-
-def look_at_engine() -> None:
-    """Write what the engine says of itself; what keeps jobs from starting here goes in `engine_error`."""
-    facts: dict[str, object] = {"engine_error": ""}
-    try:
-        engine = containers.engine()
-        facts = {
-            "engine_id": engine.id, "engine_version": engine.version, "millicpus": engine.cpus * 1000,
-            "memory_mib": engine.memory_mib, "engine_error": _unfit(engine),
-        }  # fmt: skip
-        firewall.ensure(*firewall.policy())
-    except containers.EngineUnavailable as error:
-        facts["engine_error"] = f"the Docker engine does not answer: {error}"
-    except (containers.EngineRefused, firewall.NotProtected) as error:
-        facts["engine_error"] = f"the job network is not protected: {error}"
-    node = Node.objects.get(name=settings.NODE_NAME)
-    Node.objects.filter(pk=node.pk).update(**facts)
-    if bool(facts["engine_error"]) != bool(node.engine_error):
-        kind = "ENGINE_FAILED" if facts["engine_error"] else "ENGINE_WORKS"
-        hostevents.note(node, kind, message=str(facts["engine_error"])[:300])
-
-
-def _unfit(engine: containers.Engine) -> str:
-    """Why this engine can't do what the settings ask, as a sentence; empty when it can."""
-    if settings.GPU_INJECTION == "cdi" and not engine.has_cdi:
-        return f"GPU_INJECTION=cdi needs Docker 25 or newer, and this is {engine.version}: use toolkit or runtime"
-    if settings.GPU_INJECTION == "runtime" and "nvidia" not in engine.runtimes:
-        return "GPU_INJECTION=runtime needs the runtime nvidia in daemon.json: run nvidia-ctk runtime configure"
-    return ""

@@ -82,7 +82,6 @@ def _ended_before(facts: Facts) -> bool:
 
 # What runc and the engine say when a start fails; the exit code they leave is 126, 127 or 128.
 _START_FAILURES: tuple[tuple[re.Pattern[str], EndReason], ...] = (
-    (re.compile(r"nvidia|cdi device|unresolvable cdi|gpu", re.IGNORECASE), EndReason.GPU_START_FAILED),
     (re.compile(r"exec format error", re.IGNORECASE), EndReason.ARCHITECTURE),
     (re.compile(r"no space left on device", re.IGNORECASE), EndReason.DISK_FULL),
     (re.compile(r"permission denied", re.IGNORECASE), EndReason.COMMAND_NOT_EXECUTABLE),
@@ -95,9 +94,9 @@ _START_FAILURES: tuple[tuple[re.Pattern[str], EndReason], ...] = (
 
 def of_failed_start(words: str, exit_code: int | None, *, has_gpus: bool) -> EndReason:
     """Why the engine refused to start a container, from its own words and the code it left."""
+    if has_gpus and is_gpu_trouble(words):
+        return EndReason.GPU_START_FAILED
     for pattern, reason in _START_FAILURES:
-        if reason is EndReason.GPU_START_FAILED and not (has_gpus and _is_gpu_trouble(words)):
-            continue
         if pattern.search(words):
             return reason
     if exit_code == 127:
@@ -107,9 +106,10 @@ def of_failed_start(words: str, exit_code: int | None, *, has_gpus: bool) -> End
     return EndReason.GPU_START_FAILED if has_gpus and "hook" in words else EndReason.CREATE_FAILED
 
 
-# Its toolkit, or a driver that is slow, gone or of another version than its library.
+# Its toolkit or runtime, or a driver that is slow, gone or of another version than its library.
 _OF_HOST = re.compile(
-    r"could not select device driver|initialization error|version mismatch|driver rpc error|timed out|not loaded",
+    r"could not select device driver|unknown (or invalid )?runtime|initialization error|version mismatch"
+    r"|driver rpc error|timed out|not loaded",
     re.IGNORECASE,
 )
 
@@ -119,15 +119,17 @@ def is_host_trouble(words: str) -> bool:
     return _OF_HOST.search(words) is not None
 
 
-def _is_gpu_trouble(words: str) -> bool:
-    """Told apart from a user's command that only has such a word in its name."""
-    return bool(
-        re.search(
-            r"nvidia-container|could not select device driver|prestart hook|running hook|cdi device|unknown device",
-            words,
-            re.IGNORECASE,
-        )
-    )
+# Told apart from a user's command that only has such a word in its name.
+_OF_GPU = re.compile(
+    r"nvidia-container|could not select device driver|unknown (or invalid )?runtime"
+    r"|prestart hook|running hook|cdi device|unknown device",
+    re.IGNORECASE,
+)
+
+
+def is_gpu_trouble(words: str) -> bool:
+    """Whether an engine that refused to make or start a container says that it could not hand over its GPUs."""
+    return _OF_GPU.search(words) is not None
 
 
 def heard(signalled: datetime | None, finished: datetime | None) -> bool:

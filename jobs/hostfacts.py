@@ -1,4 +1,4 @@
-"""What a node tells of its host for the hosts page: system, toolkit, disks, and how far its clock is off."""
+"""What a node tells of its host: its engine, and whether jobs can start there; system, toolkit, disks, its clock."""
 
 import platform
 import shutil
@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 
 from gpus.models import Node
-from jobs import containers
+from jobs import containers, firewall, hostevents
 from portal.doctor.stores import redis_skew
 
 Facts = dict[str, Any]
@@ -18,6 +18,12 @@ Facts = dict[str, Any]
 def tell() -> None:
     """Write this host's facts down, see `Node.facts`. May raise EngineUnavailable: then they stay as they were."""
     Node.objects.filter(name=settings.NODE_NAME).update(facts=gather(containers.engine().root_dir))
+
+
+def look_at_full_disks() -> None:
+    """Tell anew while a disk is said to be full: jobs wait for room on it. May raise EngineUnavailable."""
+    if Node.objects.get(name=settings.NODE_NAME).full_disk() is not None:
+        tell()
 
 
 def gather(engine_root: str) -> Facts:
@@ -61,3 +67,43 @@ def _disks(engine_root: str) -> list[Facts]:
         })  # fmt: skip
         disk["what"].append(what)
     return list(disks.values())
+
+
+def look_at_engine() -> None:
+    """Write what the engine says of itself; what keeps jobs from starting here goes in `engine_error`."""
+    facts: Facts = {"engine_error": ""}
+    try:
+        engine = containers.engine()
+        facts = {
+            "engine_id": engine.id, "engine_version": engine.version, "millicpus": engine.cpus * 1000,
+            "memory_mib": engine.memory_mib, "engine_error": _unfit(engine),
+        }  # fmt: skip
+        firewall.ensure(*firewall.policy())
+    except containers.EngineUnavailable as error:
+        facts["engine_error"] = f"the Docker engine does not answer: {error}"
+    except (containers.EngineRefused, firewall.NotProtected) as error:
+        facts["engine_error"] = f"the job network is not protected: {error}"
+    _tell_of_engine(facts)
+
+
+def tell_if_unfit() -> None:
+    """Write that no job can start here, if the engine can't do what settings ask. May raise EngineUnavailable."""
+    if error := _unfit(containers.engine()):
+        _tell_of_engine({"engine_error": error})
+
+
+def _tell_of_engine(facts: Facts) -> None:
+    node = Node.objects.get(name=settings.NODE_NAME)
+    Node.objects.filter(pk=node.pk).update(**facts)
+    if bool(facts["engine_error"]) != bool(node.engine_error):
+        kind = "ENGINE_FAILED" if facts["engine_error"] else "ENGINE_WORKS"
+        hostevents.note(node, kind, message=facts["engine_error"][:300])
+
+
+def _unfit(engine: containers.Engine) -> str:
+    """Why this engine can't do what the settings ask, as a sentence; empty when it can."""
+    if settings.GPU_INJECTION == "cdi" and not engine.has_cdi:
+        return f"GPU_INJECTION=cdi needs Docker 25 or newer, and this is {engine.version}: use toolkit or runtime"
+    if settings.GPU_INJECTION == "runtime" and "nvidia" not in engine.runtimes:
+        return "GPU_INJECTION=runtime needs the runtime nvidia in daemon.json: run nvidia-ctk runtime configure"
+    return ""

@@ -109,9 +109,16 @@ def _try_to_start(run: Run, *, is_first: bool) -> None:
             containers.confirm(begun)  # else it is tried again: what an engine that goes down refuses is no job's fault
             if existing is not None:
                 _make_way_for_another(run, existing, error)
-        if error.reason is EndReason.DISK_FULL:
-            hostfacts.tell()  # before its end wakes the scheduler: nothing more is sent here while it is
+        _tell_why_not(error)
         _end_unstarted(run, error.reason, str(error))
+
+
+def _tell_why_not(error: CannotStart) -> None:
+    """Look at the host before the run's end wakes the scheduler: nothing more is sent here while it is unfit."""
+    if error.reason is EndReason.DISK_FULL:
+        hostfacts.tell()
+    elif error.reason is EndReason.GPU_START_FAILED and endings.is_host_trouble(str(error)):
+        hostfacts.tell_if_unfit()
 
 
 def _make_way_for_another(run: Run, existing: containers.Container, error: CannotStart) -> None:
@@ -159,7 +166,7 @@ def _create(run: Run) -> str | None:
     except (mounts.Refused, secretbox.Unreadable, OSError) as error:
         raise CannotStart(_why_not_prepared(error), str(error)) from error
     except containers.EngineRefused as error:
-        raise CannotStart(_why_no_create(error), str(error)) from error
+        raise CannotStart(_why_no_create(error, has_gpus=run.job.gpus > 0), str(error)) from error
 
 
 def _why_not_prepared(error: Exception) -> EndReason:
@@ -167,7 +174,9 @@ def _why_not_prepared(error: Exception) -> EndReason:
     return EndReason.DISK_FULL if full else EndReason.CREATE_FAILED
 
 
-def _why_no_create(error: containers.EngineRefused) -> EndReason:
+def _why_no_create(error: containers.EngineRefused, *, has_gpus: bool) -> EndReason:
+    if has_gpus and endings.is_gpu_trouble(str(error)):
+        return EndReason.GPU_START_FAILED
     if "no command specified" in str(error).lower():  # neither in the request nor in the image
         return EndReason.COMMAND_NOT_FOUND
     return why_refused(error, EndReason.CREATE_FAILED)

@@ -374,11 +374,11 @@ def why_closed(row: NodeRow, now: datetime) -> Reason | None:
 
 
 def full(row: NodeRow) -> Reason | None:
-    """That one of a host's disks, which jobs and their logs fill, has less than DISK_RESERVE_MIB left."""
-    for disk in (row.facts or {}).get("disks", ()):
-        if disk["free_mib"] < settings.DISK_RESERVE_MIB:
-            return {"code": "DISK", "node": row.name, "path": disk["path"], "least_mib": settings.DISK_RESERVE_MIB}
-    return None
+    """That one of a host's disks has no room for jobs."""
+    disk = row.full_disk()
+    if disk is None:
+        return None
+    return {"code": "DISK", "node": row.name, "path": disk["path"], "least_mib": settings.DISK_RESERVE_MIB}
 
 
 def cordoned(row: NodeRow) -> Reason:

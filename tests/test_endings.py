@@ -82,14 +82,17 @@ def test_an_end_is_the_hosts_only_close_to_its_restart(
         ("exec /run: exec format error", 126, EndReason.ARCHITECTURE),
         ("write /var/lib/docker/x: no space left on device", 128, EndReason.DISK_FULL),
         ("could not select device driver \"\" with capabilities: [[gpu]]", 128, EndReason.GPU_START_FAILED),
+        ("could not select device driver \"cdi\" with capabilities: []", 0, EndReason.GPU_START_FAILED),
+        ("unknown or invalid runtime name: nvidia", None, EndReason.GPU_START_FAILED),
+        ("Unknown runtime specified nvidia", None, EndReason.GPU_START_FAILED),
         ("error running hook #0: exit status 1, stderr: nvidia-container-cli: device error: unknown device id", 128,
          EndReason.GPU_START_FAILED),
         ('exec: "nvidia-smi": executable file not found in $PATH', 127, EndReason.COMMAND_NOT_FOUND),
         ("something new", 128, EndReason.CREATE_FAILED),
     ],
 )  # fmt: skip
-def test_failed_starts_are_told_apart(words: str, code: int, reason: EndReason) -> None:
-    """codalab/codalab-worksheets#2736, NVIDIA/nvidia-container-toolkit#29."""
+def test_failed_starts_are_told_apart(words: str, code: int | None, reason: EndReason) -> None:
+    """codalab/codalab-worksheets#2736, NVIDIA/nvidia-container-toolkit#29, #150, NVIDIA/nvidia-docker#578."""
     assert of_failed_start(words, code, has_gpus=True) is reason
 
 

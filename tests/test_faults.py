@@ -2,12 +2,13 @@
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
 
 from gpus.models import GPU, HostEvent, Node
-from jobs import blame, dispatch, lastwords, wording
+from jobs import blame, dispatch, hostfacts, lastwords, wording
 from jobs.finish import end_without_container
 from jobs.models import Job, Run
 from jobs.states import EndReason, JobState, RunState
@@ -112,6 +113,19 @@ def test_a_host_without_room_on_a_disk_takes_no_job_and_says_so(alice: User) -> 
     assert "alpha takes no jobs: less than 512 MiB are free on the disk of /var/lib/docker." in said
     Node.objects.filter(pk=node.pk).update(facts={"disks": [{**disk, "free_mib": 90000}]})
     assert placed(job).node.name == "alpha"
+
+
+def test_a_host_with_a_full_disk_looks_at_it_more_often_than_at_one_with_room(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """Jobs wait for what somebody deletes."""
+    settings.NODE_NAME = factories.make_node("alpha").name
+    looks: list[str] = []
+    monkeypatch.setattr(hostfacts, "tell", lambda: looks.append("look"))
+    for free in (90000, 100, 90000):
+        Node.objects.update(facts={"disks": [{"free_mib": 90000}, {"free_mib": free}]})
+        hostfacts.look_at_full_disks()
+    assert len(looks) == 1
 
 
 @pytest.mark.parametrize(("between", "broken"), [(None, True), (EndReason.COMPLETED, False)])

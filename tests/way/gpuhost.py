@@ -29,6 +29,7 @@ class GpuHost:
     def restart(self, injection: str) -> None:
         """Restart the node with this way of injection, and wait until it has looked at its engine."""
         node = Node.objects.filter(name=self.stack.env["NODE_NAME"])
+        self.stack.stop("node")  # which may have looked once more, by its own way
         self.stack.orm(lambda: node.update(engine_error="not looked at"))
         self.stack.restart("node", GPU_DRIVER="nvml", GPU_INJECTION=injection, **self.nvml.environment)
         wait_until(lambda: self.row().engine_error != "not looked at", "a look at the engine")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpus.models import GPU
+from gpus.models import GPU, Node
 from jobs import wording
 from jobs.models import Job
 from portal.busybox import busybox_tar
@@ -129,6 +129,25 @@ def test_an_engine_too_old_for_cdi_gets_no_job_and_says_why(lab: Lab, host: GpuH
     job = lab.submit("true", gpus=1)
     sentence = wait_until(lambda: waits_for_engine(lab, job), "the reason")
     assert "GPU_INJECTION=cdi needs Docker 25 or newer" in sentence
+    lab.cancel(job)
+
+
+def test_a_job_sent_before_the_host_knew_that_its_engine_is_too_old_waits_again(lab: Lab, host: GpuHost) -> None:
+    """NVIDIA/nvidia-container-toolkit#150: what an operator set wrong is no failure of the job, whose try it costs."""
+    host.restart("cdi")
+    job = lab.submit("true", gpus=1)
+
+    def is_sent() -> bool:
+        if lab.call(job.runs.exists):
+            return True
+        lab.call(lambda: Node.objects.update(engine_error=""))
+        return False
+
+    wait_until(is_sent, "a run")
+    wait_until(lambda: waits_for_engine(lab, job), "the reason")
+    run = lab.run(job)
+    assert (run.number, run.end_reason) == (1, "GPU_START_FAILED")
+    assert "could not select device driver" in run.engine_message
     lab.cancel(job)
 
 
