@@ -1,14 +1,17 @@
 """The queue in the scheduler's order, and each job's place in it. Worked out on read, stored nowhere."""
 
+import logging
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db import DatabaseError, close_old_connections
 from django.db.models import Count, Max, Min, Prefetch, Q, QuerySet, Sum
 from django.utils import timezone
 
@@ -23,6 +26,9 @@ from jobs.states import JobState
 
 ORDER_PART = 20.0  # at ORDER_REREAD = 1: a twentieth of a process's time goes into the places that lists show
 ORDER_KEPT = 5.0  # seconds; use changes it slowly, and whatever changes it at once leaves an event
+ORDER_LAG = 5.0  # times ORDER_REREAD: how much older it may be while the next one is worked out
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +122,7 @@ class _Kept:
 
 _kept = _Kept()
 _turn = threading.Lock()
+_behind = ThreadPoolExecutor(1, thread_name_prefix="order")
 
 
 def queue_order(*, fresh: bool = True) -> tuple[int, ...]:
@@ -123,16 +130,37 @@ def queue_order(*, fresh: bool = True) -> tuple[int, ...]:
 
     Kept while nothing has happened to the queue, for ORDER_KEPT. Who only asks for the places of some jobs takes an
     order that is up to ORDER_REREAD old, up to ten times as old where it takes long to work out: a flood of
-    submissions asks at each one, and every list does. One thread works it out, and such askers do not wait for it.
+    submissions asks at each one, and every list does. One thread works it out. Whom an order will do that has only
+    just grown too old takes that one, and a thread behind the page works out the next.
     """
-    if not fresh and time.monotonic() - _kept.read_at < settings.ORDER_REREAD * min(1 + ORDER_PART * _kept.took, 10):
+    age = time.monotonic() - _kept.read_at
+    if fresh:
+        good = ORDER_KEPT if _mark() == _kept.mark else 0.0
+    else:
+        good = settings.ORDER_REREAD * min(1 + ORDER_PART * _kept.took, 10)
+    if age < good:
         return _kept.order
-    if _turn.acquire(blocking=fresh or _kept.mark is None):
+    if good and age < good + ORDER_LAG * settings.ORDER_REREAD:
+        if _turn.acquire(blocking=False):
+            _behind.submit(_work_out_behind)
+    elif _turn.acquire(blocking=fresh or _kept.mark is None):
         try:
             _work_out()
         finally:
             _turn.release()
     return _kept.order
+
+
+def _work_out_behind() -> None:
+    """In the thread behind pages. What goes wrong is met again, and told, by whoever finds the order too old."""
+    close_old_connections()
+    try:
+        _work_out()
+    except DatabaseError as error:
+        log.warning("the order of the queue was not worked out: %s", error)
+    finally:
+        close_old_connections()
+        _turn.release()
 
 
 def _work_out() -> None:

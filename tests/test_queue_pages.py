@@ -1,5 +1,8 @@
 """The queue board and the fair-share page: what people see of the order, and the buttons that change it."""
 
+import queue
+import threading
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -8,6 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from gpus.models import Node
+from jobs import board as boards
 from jobs import dispatch
 from jobs.board import board, queue_order
 from jobs.models import Allocation, Job, Membership, Quota, Run, Team
@@ -15,6 +19,7 @@ from jobs.standings import standings
 from jobs.states import EndReason, JobState, RunState
 from portal.models import User
 from tests import factories
+from tests.rigs.processes import wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -229,3 +234,27 @@ def test_why_a_host_is_closed_is_said_with_it(client: Client, alice: User) -> No
     Node.objects.update(cordon_reason="new fans")
     dispatch.run_pass()
     assert "administrator: alpha, beta (new fans)." in client.get("/queue/").content.decode()
+
+
+def test_pages_do_not_wait_for_an_order_that_has_only_just_grown_too_old(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """A thread behind them works out the next; one that is much too old is worked out before it is shown."""
+    settings.ORDER_REREAD = 600.0
+    go_on, workers = threading.Event(), queue.SimpleQueue[str]()
+
+    def work_out() -> None:
+        assert go_on.wait(60)
+        workers.put(threading.current_thread().name)
+
+    monkeypatch.setattr(boards, "_work_out", work_out)
+    monkeypatch.setattr(boards, "_mark", lambda: "as it was")
+    for name, value in {"mark": "as it was", "order": (2, 1), "took": 0.0, "read_at": time.monotonic() - 700}.items():
+        monkeypatch.setattr(boards._kept, name, value)
+    assert queue_order(fresh=False) == queue_order() == (2, 1), "nobody waits"
+    go_on.set()
+    assert workers.get(timeout=60).startswith("order")
+    monkeypatch.setattr(boards._kept, "read_at", time.monotonic() - 7000)
+    wait_until(lambda: not boards._turn.locked(), "the thread is done")
+    queue_order()
+    assert workers.get(timeout=0) == threading.current_thread().name
