@@ -33,8 +33,10 @@ def visible_parts(user: Any) -> list[QuerySet[Job]]:
 
 def sees(user: Any) -> Callable[[int, int], bool]:
     """`visible_jobs` for those who have many rows in hand: whether the user may see an owner's job in a team."""
-    teams = set() if user.is_staff else set(Membership.objects.filter(user=user).values_list("team_id", flat=True))
-    return lambda owner, team: user.is_active and (user.is_staff or owner == user.pk or team in teams)
+    if not user.is_active or user.is_staff:
+        return lambda owner, team: user.is_active
+    teams, me = set(Membership.objects.filter(user=user).values_list("team_id", flat=True)), user.pk
+    return lambda owner, team: owner == me or team in teams
 
 
 def get_job(user: Any, pk: int) -> Job:

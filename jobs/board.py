@@ -205,6 +205,6 @@ def places(ids: Iterable[int]) -> tuple[dict[int, int], int]:
 
 
 def in_full(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """The jobs with all that a row shows: owner, team, and their runs with node and who wished for what."""
+    """The jobs with all that a row shows and no more: owner, team, and their runs with node and who wished for what."""
     runs = Run.objects.select_related("node", "wish_by")
-    return jobs.select_related("owner", "team").prefetch_related(Prefetch("runs", queryset=runs))
+    return jobs.select_related("owner", "team").defer(*Job.BODY).prefetch_related(Prefetch("runs", queryset=runs))

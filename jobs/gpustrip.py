@@ -66,7 +66,7 @@ def strip(user: Any, held: Held) -> list[tuple[str, list[Cell]]]:
 
     Of a GPU that is held nothing but its name is looked at, and there may be hundreds: only the others are read whole.
     """
-    now, may_see = timezone.now(), sees(user)
+    now, may_see, me = timezone.now(), sees(user), user.pk
     nodes = {node.pk: node for node in Node.objects.filter(left_at=None)}
     busy = _utilisation(nodes.values())
     there = GPU.objects.filter(node__left_at=None).order_by("node__name", "index")
@@ -80,9 +80,9 @@ def strip(user: Any, held: Held) -> list[tuple[str, list[Cell]]]:
             closed = _closed(idle[pk], now)
         elif pk not in held:
             continue
-        found = sorted(held.get(pk, ()), key=lambda holder: (holder.owner != user.pk, holder.job))  # the user's first
+        found = sorted(held.get(pk, ()), key=lambda holder: (holder.owner != me, holder.job))  # the user's first
         cell = Cell(
-            index=index, model=model, kind=_kind(found, closed, uuid in busy, user), holders=found,
+            index=index, model=model, kind=_kind(found, closed, uuid in busy, me), holders=found,
             job=found[0].job if found and may_see(found[0].owner, found[0].team) else None, closed=closed,
             busy=busy.get(uuid),
         )  # fmt: skip
@@ -101,10 +101,10 @@ def _closed(gpu: GPU, now: datetime) -> dict[str, Any] | None:
     return why_unavailable(gpu, now)
 
 
-def _kind(held: list[Holder], closed: dict[str, Any] | None, read: bool, user: Any) -> str:
+def _kind(held: list[Holder], closed: dict[str, Any] | None, read: bool, me: int) -> str:
     """Free is only what was read to be free."""
     if held:
-        return "mine" if held[0].owner == user.pk else "taken"
+        return "mine" if held[0].owner == me else "taken"
     if closed and closed["code"] != "GPU_UNSAMPLED":
         return "closed"
     return "unknown" if closed or not read else "free"

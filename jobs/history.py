@@ -11,7 +11,7 @@ from jobs.quotas import WHOLE
 def with_allocations(jobs: QuerySet[Job]) -> QuerySet[Job]:
     """The jobs with owner, team, runs and allocations, in a fixed number of queries."""
     runs = Run.objects.select_related("node", "wish_by", "allocation")
-    return jobs.select_related("owner", "team").prefetch_related(Prefetch("runs", queryset=runs))
+    return jobs.select_related("owner", "team").defer(*Job.BODY).prefetch_related(Prefetch("runs", queryset=runs))
 
 
 def gpu_seconds(job: Job, now: datetime) -> float:

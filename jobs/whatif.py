@@ -185,7 +185,7 @@ def history(begin: datetime, end: datetime) -> tuple[list[Task], list[float]]:
         last[job] = placed, ended
     tasks, actual = list[Task](), list[float]()
     held = holds(first)
-    for row in Job.objects.filter(pk__in=first).defer("script", "environment", "secrets_encrypted"):
+    for row in Job.objects.filter(pk__in=first).defer(*Job.BODY):
         task = replace(_task(row, *last[row.pk], begin=begin, end=end), holds=_before(held[row.pk], last[row.pk][0]))
         tasks.append(task)
         if task.counts:

@@ -111,6 +111,9 @@ class Job(models.Model):
     started_at = models.DateTimeField(_("started"), null=True, blank=True)  # of the current or last run
     ended_at = models.DateTimeField(_("ended"), null=True, blank=True)
 
+    # what only its own page and its start look at: left out where many are read, for a script may be long
+    BODY = ("script", "entrypoint", "arguments", "environment", "secrets_encrypted")
+
     class Meta:
         ordering = ["-id"]
         constraints = [models.UniqueConstraint(fields=["owner", "submission"], name="one_job_per_submission")]
