@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.db import connections
 from django.http import HttpRequest
@@ -19,6 +20,7 @@ from portal import bodies
 from portal.requestlog import PROBES
 
 MOST_IDLE = 8  # threads that wait for a request, each with its connection to the database
+LEAST_IDLE = 2  # which wait for as long as it takes
 MOST_AT_ONCE = 32  # pages that are made; all lists ask again at the same moment, and a database bears 100 connections
 
 
@@ -27,7 +29,8 @@ class Handler(ASGIHandler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._idle: list[ThreadPoolExecutor] = []
+        self._idle: dict[ThreadPoolExecutor, float] = {}  # since when, the longest first
+        self._tidying: asyncio.TimerHandle | None = None
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
 
     def load_middleware(self, is_async: bool = False) -> None:
@@ -43,7 +46,7 @@ class Handler(ASGIHandler):
         return None
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        executor = self._idle.pop() if self._idle else ThreadPoolExecutor(1, thread_name_prefix="request")
+        executor = self._idle.popitem()[0] if self._idle else ThreadPoolExecutor(1, "request")
         try:
             async with ThreadSensitiveContext(executor=executor):
                 await super().__call__(scope, receive, send)
@@ -59,11 +62,28 @@ class Handler(ASGIHandler):
     async def _take_back(self, executor: ThreadPoolExecutor) -> None:
         """Once the thread is free: a browser that left does not stop what was begun for it."""
         await asyncio.wrap_future(executor.submit(_nothing))
-        if len(self._idle) < MOST_IDLE:
-            self._idle.append(executor)
-        else:
-            executor.submit(connections.close_all)
-            executor.shutdown(wait=False)
+        if len(self._idle) >= MOST_IDLE:
+            return _end(executor)
+        loop = asyncio.get_running_loop()
+        self._idle[executor] = loop.time()
+        if self._tidying is None:
+            self._tidying = loop.call_later(settings.THREAD_REST, self._tidy)
+        return None
+
+    def _tidy(self) -> None:
+        """End those that have waited for THREAD_REST: a burst is over, and its connections are for others."""
+        loop = asyncio.get_running_loop()
+        rested = [executor for executor, since in self._idle.items() if since <= loop.time() - settings.THREAD_REST]
+        for executor in rested[: max(len(self._idle) - LEAST_IDLE, 0)]:
+            del self._idle[executor]
+            _end(executor)
+        more = len(self._idle) > LEAST_IDLE
+        self._tidying = loop.call_later(settings.THREAD_REST, self._tidy) if more else None
+
+
+def _end(executor: ThreadPoolExecutor) -> None:
+    executor.submit(connections.close_all)
+    executor.shutdown(wait=False)
 
 
 def _nothing() -> None:

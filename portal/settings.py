@@ -156,6 +156,7 @@ try:
     )  # fmt: skip
 
     # --- waiting periods (seconds) ---
+    THREAD_REST = _seconds("THREAD_REST", 30)  # then a thread that waits for a request ends, with its connection
     SCHEDULER_PERIOD = _seconds("SCHEDULER_PERIOD", 5)
     SCHEDULER_LEASE = _seconds("SCHEDULER_LEASE", 10)  # for which nobody places jobs where one was killed in its turn
     RESERVE_AFTER = _seconds("RESERVE_AFTER", 600)  # T: then freed GPUs of a chosen node are kept for a blocked job

@@ -13,7 +13,7 @@ from django.core.signals import request_finished, request_started
 from django.db import connections
 from django.db.backends.signals import connection_created
 
-from portal.handler import Handler
+from portal.handler import LEAST_IDLE, Handler
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SCOPE = {
@@ -81,6 +81,18 @@ async def test_a_thread_that_still_works_for_a_browser_that_left_gets_no_request
     await left
     assert work.done()
     assert busy in handler._idle
+
+
+async def test_threads_of_a_burst_go_when_they_have_rested_and_a_few_stay(handler: Any, settings: Any) -> None:
+    """A hundred connections are all that a database has, also for its hosts."""
+    settings.THREAD_REST = 0.01
+    assert await asyncio.gather(*(ask(handler, "/accounts/login/") for _ in range(6))) == [200] * 6
+    for _look in range(6000):
+        if handler._tidying is None:
+            break
+        await asyncio.sleep(0.01)
+    assert len(handler._idle) == LEAST_IDLE
+    assert await ask(handler) == 200
 
 
 async def test_a_burst_of_requests_is_answered_by_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
