@@ -118,14 +118,24 @@ def _pass(owner: str, *, tell: bool) -> Result | None:
         picture = snapshot.take(now, cluster=cluster, brief=not tell)
         if not picture.waiting:
             return Result(placed=0, waiting=0)
-        plan = make_plan(picture, explain=tell, expect=None if tell else ())
+        plan, told = _plan(picture, tell=tell)
         runs = [run for placement in plan.placements if (run := _commit(placement)) is not None]
         makeroom.make_room(plan)
-        if tell:
+        if told:
             _write_reasons(picture, plan)
         return Result(placed=len(runs), waiting=len(plan.reasons))
     finally:
         _give_lease_back(owner)
+
+
+def _plan(picture: Snapshot, *, tell: bool) -> tuple[Plan, bool]:
+    """The plan, and whether it tells those that wait. Where that fails, what it starts must not wait for the mend."""
+    if tell:
+        try:
+            return make_plan(picture), True
+        except Exception:
+            log.exception("nobody is told why jobs wait and how long")
+    return make_plan(picture, explain=False, expect=()), False
 
 
 def _take_lease(owner: str, now: datetime) -> bool:

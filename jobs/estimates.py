@@ -18,6 +18,7 @@ from jobs import announce, arrivals
 from jobs.models import Estimate, Job
 from jobs.policy import Expected, Plan, Snapshot, Waiting
 from jobs.policy.calibrate import RECENT, Calibration, Outcome
+from jobs.policy.estimate import FARTHEST
 from jobs.policy.rehearse import rehearse
 from jobs.policy.stage import MOST_WAITING
 from jobs.states import JobState
@@ -83,6 +84,8 @@ def _corrected(raw: Expected, gpus: int, by: Calibration, now: datetime) -> Expe
     if raw.latest is None:
         return raw
     low, high = by.correct(_ahead(raw.earliest, now), _ahead(raw.latest, now), gpus)
+    if high > FARTHEST:
+        return raw._replace(latest=None)
     return Expected(earliest=now + timedelta(seconds=low), latest=now + timedelta(seconds=high))
 
 

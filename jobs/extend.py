@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from jobs import quotas, snapshot, suppose, usage
+from jobs import quotas, snapshot, suppose, units, usage
 from jobs.models import Cluster, Job, Run
 from jobs.request import Problem
 from jobs.states import RunState, Wish
@@ -60,6 +60,10 @@ def _extensible(job: Job, seconds: int) -> Run:
         raise Refused(problems=[Problem(field="extension", code="NOT_RUNNING")])
     if run.deadline is None or job.limit_seconds is None:
         raise Refused(problems=[Problem(field="extension", code="NO_DEADLINE")])
+    longer = job.limit_seconds + seconds
+    if longer > units.MOST:
+        params = {"text": units.exact_duration(longer)}
+        raise Refused(problems=[Problem(field="extension", code="QUANTITY_LARGE", params=params)])
     return run
 
 

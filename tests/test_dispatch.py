@@ -13,6 +13,7 @@ from django.utils import timezone
 from gpus.models import GPU, Node
 from jobs import control, dispatch, snapshot
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Quota, Run, Team
+from jobs.policy import estimate
 from jobs.policy.past import Past
 from jobs.policy.view import Placement, Waiting
 from jobs.request import JobRequest
@@ -64,6 +65,33 @@ def test_a_job_without_gpus_holds_cpus_and_memory(alice: User) -> None:
     dispatch.run_pass()
     assert [state(job) for job in jobs] == ["PLACED", "PLACED", "QUEUED"]
     assert codes(jobs[2]) == ["BUSY_CPUS"]
+
+
+def test_limits_that_add_up_beyond_any_calendar_keep_nobody_from_starting(alice: User, bob: User) -> None:
+    Quota.objects.create(user=alice, running_jobs=1)
+    factories.make_node("alpha")
+    for _ in range(120):
+        factories.make_job(alice, limit_seconds=2**31 - 1)
+    other = factories.make_job(bob)
+    dispatch.run_pass()
+    assert state(other) == "PLACED"
+
+
+def test_jobs_start_also_where_nobody_can_work_out_why_the_others_wait(
+    alice: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_args: Any, **_more: Any) -> None:
+        raise OverflowError("date value out of range")
+
+    factories.make_node("alpha", gpus=1)
+    jobs = [factories.make_job(alice) for _ in range(2)]
+    monkeypatch.setattr(estimate, "expected", broken)
+    assert dispatch.run_pass() == dispatch.Result(placed=1, waiting=1)
+    assert [state(job) for job in jobs] == ["PLACED", "QUEUED"]
+    assert "OverflowError" in caplog.text, "told to those who run the portal"
+    monkeypatch.undo()
+    dispatch.run_pass()
+    assert codes(jobs[1]) == ["BUSY_GPUS"]
 
 
 def test_the_hosts_reserve_is_not_given_away(alice: User) -> None:

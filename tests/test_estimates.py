@@ -195,6 +195,13 @@ def test_a_far_start_is_corrected_in_proportion_where_none_so_far_is_known() -> 
     assert 150_000 < low <= high < 210_000
 
 
+def test_a_correction_beyond_any_calendar_tells_no_latest() -> None:
+    now = timezone.now()
+    by = Calibration(outcomes(*[30 * 86400.0] * 100, low=0.0, high=0.0))
+    far = Expected(earliest=now, latest=now + timedelta(days=365 * 90))
+    assert estimates._corrected(far, 1, by, now) == (now, None)
+
+
 def test_waits_that_go_on_count_as_long_ones() -> None:
     short = outcomes(*[float(n) for n in range(60, 160)])
     still = outcomes(*[5000.0] * 100, open=True)

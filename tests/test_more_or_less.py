@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from jobs import control, dispatch, wording
+from jobs import control, dispatch, units, wording
 from jobs.amend import amend, lowered, submitted_with
 from jobs.extend import extend
 from jobs.models import Job, JobEvent, Quota
@@ -44,6 +44,14 @@ def test_admins_may_allow_some_time_in_spite_of_others(alice: User, bob: User) -
     factories.make_job(bob)
     rules(extension_hours=3)
     assert [extend(run.job, alice, 7200).granted for _ in range(2)] == [True, False], "3 hours in all"
+
+
+def test_a_limit_grows_no_longer_than_can_be_stored(alice: User) -> None:
+    run = run_of(alice, factories.make_node("alpha"), limit_seconds=units.MOST - 3600)
+    with pytest.raises(Refused) as refused:
+        extend(run.job, alice, 7200)
+    assert [problem.code for problem in refused.value.problems] == ["QUANTITY_LARGE"]
+    assert extend(run.job, alice, 3600).granted
 
 
 @pytest.mark.parametrize(

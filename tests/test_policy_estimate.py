@@ -58,6 +58,15 @@ def test_without_limit_and_likes_nobody_can_say_the_latest() -> None:
     assert hours(plan, 1) == (1.0, 2.0)
 
 
+@pytest.mark.parametrize(("count", "limit_seconds"), [(120, 2**31 - 1), (1000, 10 * 365 * 24 * HOUR)])
+def test_where_limits_add_up_beyond_any_calendar_nobody_can_say(count: int, limit_seconds: int) -> None:
+    jobs = [job(n, limit_seconds=limit_seconds, queued_at=NOW + timedelta(seconds=n)) for n in range(count)]
+    plan = make_plan(snapshot(*jobs, nodes=ONE))
+    assert [placed.job for placed in plan.placements] == [0]
+    assert plan.expected[1].latest == NOW + timedelta(seconds=limit_seconds)
+    assert plan.expected[count - 1] == (NOW, None)
+
+
 def test_gpus_of_one_node_are_needed_together() -> None:
     nodes = (node("a", gpus=2), node("b", gpus=2))
     runs = [run(1, "a", [0], hours=1, likely=None), run(2, "a", [1], hours=4), run(3, "b", [0, 1], hours=3)]

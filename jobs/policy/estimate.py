@@ -28,6 +28,7 @@ from jobs.policy.slack import Tight
 from jobs.policy.view import WHOLE, Expected, Gpu, Running, Snapshot, Waiting
 from jobs.quotas import Limits, least_milli
 
+FARTHEST = 100 * 365 * 86400.0  # seconds: what starts after so long is not dated. Limits may add up beyond any calendar
 _QUICK = 0.1  # of its time limit: how soon a job ends at the earliest when no like jobs are known
 
 
@@ -66,9 +67,9 @@ def expected(
 
 
 def _range(now: datetime, soon: float, far: float) -> Expected:
-    """In `soon` seconds at the earliest, of which nothing is known when it is inf, and in `far` at the latest."""
-    earliest = now if soon in (0.0, inf) else now + timedelta(0, soon)
-    if far == inf:
+    """In `soon` seconds at the earliest and in `far` at the latest; of what is beyond FARTHEST nothing is known."""
+    earliest = now if soon == 0.0 or soon > FARTHEST else now + timedelta(0, soon)
+    if far > FARTHEST:
         return Expected(earliest, None)
     return Expected(earliest, earliest if far == soon else now + timedelta(0, far))
 
