@@ -58,6 +58,7 @@ class ProcessTable:
             path = os.readlink(self.proc / str(pid) / "exe")
         except OSError:
             return None
+        path = os.fsencode(path).decode(errors="replace")  # a name in no encoding: databases refuse its surrogates
         return os.path.basename(path.removesuffix(" (deleted)")) or None
 
     def _user(self, uid: int) -> str:

@@ -14,6 +14,7 @@ from django.utils import timezone
 from jobs import blame, containers, endings, lastwords, logstore, watch
 from jobs.begin import become_running
 from jobs.models import Run
+from jobs.plain import storable
 from jobs.queues import send_mail, wake_scheduler
 from jobs.states import CHARGED_TO, EndReason, JobState, RunState, job_state_after
 from portal.logs import know
@@ -121,13 +122,14 @@ def _is_after(finished: datetime, gap: Gap) -> bool:
     return gap[1] is not None and finished > gap[1]
 
 
-def _end(run: Run, reason: EndReason, **facts: object) -> bool:
+def _end(run: Run, reason: EndReason, *, engine_message: str, **facts: object) -> bool:
     """Write the end down from whatever live state the run is in; wake who waits for the room."""
+    facts["engine_message"] = words = storable(engine_message)  # of programs too, which print what they like
     for _attempt in range(3):
         state = _next_job_state(run, reason)
         with transaction.atomic():
             if run.end(RunState(run.state), reason, state, now=timezone.now(), **facts):
-                blame.charge(run, reason, str(facts.get("engine_message", "")))
+                blame.charge(run, reason, words)
                 transaction.on_commit(wake_scheduler, robust=True)
                 if state not in (JobState.QUEUED, JobState.HELD):
                     transaction.on_commit(partial(send_mail, run.job_id), robust=True)

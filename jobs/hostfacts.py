@@ -10,6 +10,7 @@ from django.conf import settings
 
 from gpus.models import Node
 from jobs import containers, firewall, hostevents
+from jobs.plain import storable
 from portal.doctor.stores import redis_skew
 
 Facts = dict[str, Any]
@@ -93,6 +94,7 @@ def tell_if_unfit() -> None:
 
 
 def _tell_of_engine(facts: Facts) -> None:
+    facts["engine_error"] = storable(facts["engine_error"])
     node = Node.objects.get(name=settings.NODE_NAME)
     Node.objects.filter(pk=node.pk).update(**facts)
     if bool(facts["engine_error"]) != bool(node.engine_error):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from jobs.plain import storable
 from jobs.progress import MARKER
 
 MOST_SERIES = 12
@@ -127,4 +128,4 @@ def _of_json(line: str) -> list[tuple[str, float]] | None:
     if not isinstance(row, dict):
         return None
     numbers = {name[:40]: value for name, value in row.items() if type(value) in (int, float) and abs(value) < 1e300}
-    return [(name, float(value)) for name, value in numbers.items()]
+    return [(storable(name), float(value)) for name, value in numbers.items()]

@@ -4,6 +4,7 @@ import re
 
 # Control characters, separators of lines and paragraphs, and whatever sets a direction (Unicode's Bidi_Control).
 INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def is_visible(text: str) -> bool:
@@ -14,6 +15,11 @@ def is_visible(text: str) -> bool:
 def visible(text: str) -> str:
     """With U+FFFD for each character that acts without being seen."""
     return INVISIBLE.sub("\ufffd", text)
+
+
+def storable(text: str) -> str:
+    """With U+FFFD for each character that PostgreSQL's text and JSON refuse: NUL, and halves of surrogate pairs."""
+    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def first_line(said: object, most: int = 200) -> str:

@@ -168,6 +168,17 @@ def test_a_fault_of_the_hardware_is_told_from_one_of_the_program(said: str, reas
     assert lastwords.read(f"{said}\n".encode(), 1, has_gpus=False) is None
 
 
+def test_whatever_characters_a_program_s_last_words_have_its_end_frees_its_gpus(alice: User) -> None:
+    node = factories.make_node(gpus=1)
+    job = factories.make_job(alice)
+    said = lastwords.read(b"sh: 1: a\x00b: not found\n", 127, has_gpus=True)
+    assert said is not None
+    run = fails_to_start(job, said[0], f"{said[1]} \udcff")
+    run.refresh_from_db()
+    assert (run.end_reason, run.engine_message) == ("COMMAND_NOT_FOUND", "sh: 1: a\ufffdb: not found \ufffd")
+    assert len(factories.free_gpus(node)) == 1
+
+
 @pytest.mark.parametrize(("fields", "hint"), [({}, True), ({"preemptible": True}, False), ({"movable": True}, False)])
 def test_who_lost_a_program_to_its_host_hears_how_it_would_be_tried_again(
     alice: User, fields: dict[str, bool], hint: bool

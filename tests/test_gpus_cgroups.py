@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from gpus.cgroups import CgroupTree, ContainerUse, ProcessTable, cpu_percent, rate
-from gpus.readings import MIB, Process
+from gpus.inventory import Inventory
+from gpus.models import GPU
+from gpus.readings import MIB, GpuReading, HostReading, Process
 from tests.rigs.engine import Engine
 from tests.rigs.processes import wait_until
 
@@ -72,6 +74,18 @@ def test_a_process_with_a_made_up_name_is_known_by_its_program() -> None:
     finally:
         Path("/proc/self/comm").write_text(before)
     assert found.name == os.path.basename(os.readlink("/proc/self/exe"))
+
+
+@pytest.mark.django_db
+def test_a_program_whose_name_is_in_no_encoding_keeps_nobody_from_seeing_the_gpu(tmp_path: Path) -> None:
+    folder = tmp_path / "42"
+    folder.mkdir()
+    (folder / "status").write_text("Name:\ttrain\nUid:\t0\t0\t0\t0\n")
+    os.symlink(b"/opt/train\xff (deleted)", os.fsencode(folder / "exe"))
+    found = ProcessTable(tmp_path, host_pids=True).identify(Process(pid=42, kind="foreign"))
+    gpu = GpuReading(uuid="GPU-0", index=0, busy_outside=True, processes=(found,))
+    Inventory("alpha").update(HostReading(node="alpha", at=1, status="ok", gpus=(gpu,)))
+    assert GPU.objects.get().outsiders[0]["name"] == found.name == "train\ufffd"
 
 
 def v1_tree(root: Path, place: str) -> None:

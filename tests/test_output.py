@@ -167,6 +167,15 @@ def test_a_bar_that_is_overwritten_in_place_and_coloured_is_read_wherever_it_is_
     assert [row["name"] for row in RunMetrics.objects.get(run=run).series] == ["loss"]
 
 
+def test_a_number_whose_name_no_database_takes_is_kept_and_keeps_no_other_from_it(run: Run) -> None:
+    reader = Gauge(run.pk)
+    reader.resume()
+    for number in range(2):
+        reader.take(b'{"a\\u0000": %d, "\\ud800": %d, "loss": %d}\n' % (number, number, number))
+    reader.write(last=True)
+    assert [row["name"] for row in RunMetrics.objects.get(run=run).series] == ["a\ufffd", "\ufffd", "loss"]
+
+
 def test_of_a_flood_only_the_end_is_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gauge, "BYTES_A_SECOND", 1000)
     reader = Gauge(run.pk)
