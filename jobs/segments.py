@@ -30,6 +30,7 @@ class SegmentWriter:
         self.stored = stored  # all before this offset is in segments
         self.pending = bytearray()
         self.marks = logmarks.Marks()  # of what is pending; whoever writes notes them first
+        self._in_doubt = False  # the last try failed: its row may be there all the same
 
     @property
     def end(self) -> int:
@@ -55,9 +56,23 @@ class SegmentWriter:
 
     def cut(self) -> None:
         """Store what is pending as a segment. When it fails, it is still pending."""
-        segment = self._segment()
-        segment.save(force_insert=True)
-        self._pass(segment)
+        self._pass_over_stored()
+        if self.pending:
+            self._in_doubt = True
+            segment = self._segment()
+            segment.save(force_insert=True)
+            self._pass(segment)
+
+    def _pass_over_stored(self) -> None:
+        """Take what a failed try stored as stored: only the database's answer to it was lost.
+
+        Before its file is written anew, which is part of the log then. More may be pending by now, never less.
+        """
+        if not self._in_doubt:
+            return
+        rows = LogSegment.objects.filter(run=self.run_id, generation=self.generation, offset=self.stored)
+        if stored := rows.filter(length__lte=len(self.pending)).first():
+            self._pass(stored)
 
     def _segment(self) -> LogSegment:
         """What is pending, in storage; its row is not saved yet."""
@@ -69,7 +84,8 @@ class SegmentWriter:
 
     def _pass(self, segment: LogSegment) -> None:
         self.stored += segment.length
-        self.pending.clear()
+        del self.pending[: segment.length]
+        self._in_doubt = False
         self.marks.forget_before(self.stored)
 
     def complete(self, *, dropped: int, holes: Iterable[dict[str, Any]] = (), base: int | None = None) -> None:
@@ -77,6 +93,7 @@ class SegmentWriter:
 
         With `base`, this generation takes over the older one's segments before that offset and replaces the rest.
         """
+        self._pass_over_stored()
         last = self._segment() if self.pending else None
         replaced: list[str] = []
         with transaction.atomic():

@@ -135,6 +135,7 @@ class Shipment:
 
     def _push(self) -> None:
         """Put what is pending and new into the tail. When the tail has lost its beginning, a segment replaces it."""
+        self._pushed = max(self._pushed, self.out.stored)  # a cut may store some of what is pending, and fail then
         fresh = self.out.pending[self._pushed - self.out.stored :]
         if not fresh:
             return
