@@ -4,11 +4,13 @@ Runs at the agent's start, every RECONCILE_PERIOD, and after the engine was away
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from jobs import containers, unknown
@@ -34,8 +36,12 @@ class Follower(LogKeeper, Protocol):
 
 
 def reconcile(follower: Follower, finish: Callable[[int], None]) -> None:
-    """One pass over this host. `finish` is given each run whose container is to be looked at for its end."""
-    now = timezone.now()
+    """One pass over this host. `finish` is given each run whose container is to be looked at for its end.
+
+    One that can't be acted on keeps no other from its turn; what went wrong first is raised at the end of the pass, or
+    at once when the engine or the database is away.
+    """
+    now, attempts = timezone.now(), _Attempts()
     # Rows first: a run that is placed after this, and its container, wait for the next pass.
     runs = {
         run.pk: run
@@ -46,15 +52,42 @@ def reconcile(follower: Follower, finish: Callable[[int], None]) -> None:
     ours = containers.ours()
     found = {c.run_id: c for c in ours if c.run_id is not None}
     for run in runs.values():
-        with logs.about(job=run.job_id, run=run.pk):
+        with logs.about(job=run.job_id, run=run.pk), attempts.go_on():
             _reconcile_run(run, found.get(run.pk), follower, finish, now)
     strays = unknown.unknown(c for c in ours if c.run_id not in runs)
     for container in ours:
         if container.run_id is not None and container.run_id not in runs and container not in strays:
-            _reconcile_ended(container.run_id, container, follower)
+            with logs.about(run=container.run_id), attempts.go_on():
+                _reconcile_ended(container.run_id, container, follower)
     unknown.tell(strays)
     follower.forget_ended()
     forget_locks()
+    attempts.tell()
+
+
+class _Attempts:
+    """Of one pass: what went wrong with one run or container is kept until all others have had their turn."""
+
+    def __init__(self) -> None:
+        self._first: Exception | None = None
+
+    @contextmanager
+    def go_on(self) -> Iterator[None]:
+        """Go on after the block whatever it raises, unless the next would only wait for the same in vain."""
+        begun = timezone.now()
+        try:
+            yield
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:  # noqa: BLE001 - logged, and raised in the end
+            log.warning("to be tried again with the next pass: %s", error)
+            self._first = self._first or error
+            if isinstance(error, containers.EngineUnavailable):
+                containers.confirm(begun)  # it may be this container alone that it can't answer for
+
+    def tell(self) -> None:
+        if self._first is not None:
+            raise self._first
 
 
 def _reconcile_run(
