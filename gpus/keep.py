@@ -1,5 +1,6 @@
 """What is kept of the readings for good: minutes of GPUs and of containers, and what each run used in all."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -34,12 +35,12 @@ class Keeper:
         if not self.is_due:
             return
         GPUMinute.objects.bulk_create(
-            [_gpu_row(gpus[str(m.key)], m) for m in self._gpu_minutes if m.key in gpus], update_conflicts=True,
-            unique_fields=["gpu", "minute"], update_fields=[*METRICS, "throttle"],
+            [_gpu_row(gpus[str(m.key)], m) for m in _latest(self._gpu_minutes) if m.key in gpus],
+            update_conflicts=True, unique_fields=["gpu", "minute"], update_fields=[*METRICS, "throttle"],
         )  # fmt: skip
         ContainerMinute.objects.bulk_create(
-            map(_container_row, self._container_minutes), update_conflicts=True, unique_fields=["run", "minute"],
-            update_fields=[*CONTAINER_METRICS, "memory_max_mib"],
+            map(_container_row, _latest(self._container_minutes)), update_conflicts=True,
+            unique_fields=["run", "minute"], update_fields=[*CONTAINER_METRICS, "memory_max_mib"],
         )  # fmt: skip
         _save_uses(self._uses.so_far())
 
@@ -73,6 +74,11 @@ def _joined(name: str, one: float | None, other: float | None) -> float | None:
     if one is None or other is None:
         return other if one is None else one
     return max(one, other) if name in _LARGEST else one + other
+
+
+def _latest(minutes: list[Minute]) -> Iterable[Minute]:
+    """Of a minute that was told twice the later word: PostgreSQL writes no row twice in one statement."""
+    return {(minute.key, minute.start): minute for minute in minutes}.values()
 
 
 def _gpu_row(gpu: int, minute: Minute) -> GPUMinute:

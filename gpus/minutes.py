@@ -40,8 +40,10 @@ class _Sums:
     sums: dict[str, tuple[float, int]] = field(default_factory=dict)
     peaks: dict[str, float] = field(default_factory=dict)
     throttle: int | None = None
+    is_told: bool = False  # since the last sample
 
     def add(self, values: Values, throttle: int | None) -> None:
+        self.is_told = False
         for name, value in values.items():
             if value is not None:
                 total, count = self.sums.get(name, (0.0, 0))
@@ -66,10 +68,15 @@ class Minutes:
 
     def add(self, at: float, rows: Mapping[Any, Row]) -> list[Minute]:
         """Count one sample. Returns what is complete with it, once: the minute before when `at` is the first of
-        another, and the running minute of each key that has gone."""
+        another, and the running minute of each key that has gone. One that is back within it has it told anew, whole.
+        """
         start = int(at // 60) * 60
         over = [key for key in self._sums if start != self.start or key not in rows]
-        done = [self._sums.pop(key).minute(key, self.start, self.names) for key in over]
+        done = [self._sums[key].minute(key, self.start, self.names) for key in over if not self._sums[key].is_told]
+        for key in over:
+            self._sums[key].is_told = True
+        if start != self.start:
+            self._sums = {}
         self.start = start
         for key, (values, throttle) in rows.items():
             self._sums.setdefault(key, _Sums()).add(values, throttle)

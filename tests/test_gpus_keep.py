@@ -1,14 +1,16 @@
 """What is kept of the readings for good: minutes of containers, and what each run used."""
 
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError, connection
 
 from gpus import history
 from gpus.inventory import Inventory
 from gpus.minutes import Use, Uses
-from gpus.models import ContainerMinute, RunUse
+from gpus.models import ContainerMinute, GPUMinute, RunUse
 from gpus.readings import ContainerReading, GpuReading, HostReading, Process, throttle_mask
 
 AT = 1_764_500_040.0  # the start of a minute
@@ -54,6 +56,28 @@ def test_containers_are_kept_by_the_minute_and_to_their_last_second() -> None:
     assert (first["memory_mib"], last["memory_mib"], last["minute"]) == (200, 60, START + timedelta(minutes=1))
     assert (first["cpu_percent"], first["read_kib_s"], first["sent_kib_s"]) == (100, None, 8)
     assert [row.memory_max_mib for row in ContainerMinute.objects.order_by("minute")] == [300, 70]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_away", [True, False], ids=["database-away", "database-there"])
+def test_a_minute_with_a_sample_that_hung_is_one_row_of_the_whole_minute(is_away: bool) -> None:
+    """The one GPU and the one run were gone for that sample: PostgreSQL writes no row twice in one statement."""
+
+    def fails(*_: Any) -> None:
+        raise OperationalError("away")
+
+    inventory = Inventory("alpha")
+    inventory.update(host(AT, gpu(utilisation=10), containers=(container(cpu_percent=10.0, memory_mib=300),)))
+    with connection.execute_wrapper(fails) if is_away else nullcontext():
+        for second, *there in ((1,), (2, 30), (3, 50), (60, 90)):
+            busy = [gpu(utilisation=load) for load in there]
+            loads = tuple(container(cpu_percent=float(load), memory_mib=load) for load in there)
+            with pytest.raises(OperationalError) if is_away else nullcontext():
+                inventory.update(host(AT + second, *busy, containers=loads))
+            inventory.forget()
+    inventory.update(host(AT + 61, gpu(), containers=(container(),)))
+    assert [row.utilisation for row in GPUMinute.objects.all()] == [30.0]
+    assert [(row.cpu_percent, row.memory_max_mib) for row in ContainerMinute.objects.all()] == [(30.0, 300)]
 
 
 @pytest.mark.django_db
