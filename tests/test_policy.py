@@ -174,6 +174,13 @@ def test_what_a_pass_counts_for_a_share_are_the_slots_that_it_takes() -> None:
     assert (waits[0]["code"], waits[0]["asked"], waits[0]["used"]) == ("QUOTA_GPUS", 0.5, 1)
 
 
+def test_a_share_that_is_charged_a_whole_gpu_goes_to_one_that_is_cut() -> None:
+    host = node(cards=(gpu("a", 0), gpu("a", 1, slots=2), gpu("a", 2)))
+    plan = make_plan(snapshot(job(1, gpu_milli=600), job(2, gpu_milli=600), job(3), nodes=(host,)))
+    assert {found.job: found.gpu_uuids for found in plan.placements} == {1: ("GPU-a-1",), 3: ("GPU-a-0",)}
+    assert plan.reasons[2][0]["code"] == "BUSY_GPUS"
+
+
 def test_a_share_starts_where_quotas_leave_enough_though_others_are_cut_more_coarsely() -> None:
     hosts = (node("a", cards=(gpu("a", 0, slots=2),)), node("b", cards=(gpu("b", 0, slots=10),)))
     limits = {1: Limits(scope="user", name="alice", gpus=1)}

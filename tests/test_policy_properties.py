@@ -42,9 +42,9 @@ limits = st.builds(dict, gpus=st.sampled_from([None, None, 4, 9]), running_jobs=
 
 
 def share(item: Waiting) -> Waiting:
-    """One-GPU jobs of odd sizes take shares, some others are elastic."""
+    """Most one-GPU jobs take shares, also such that are charged a whole GPU; some others are elastic."""
     if item.gpus == 1:
-        return replace(item, gpu_milli=1000 if item.millicpus % 2 else 250)
+        return replace(item, gpu_milli=(1000, 250, 800)[item.millicpus % 3])
     return replace(item, least_gpus=1) if item.gpus > 1 and item.millicpus % 3 == 0 else item
 
 
@@ -149,7 +149,7 @@ class Days(RuleBasedStateMachine):
     @rule(
         gpus=st.lists(st.integers(0, 4), min_size=1, max_size=5), team=st.integers(1, 2), user=st.integers(1, 3),
         priority=st.integers(0, 3), limit=st.sampled_from([None, 120, 900, 90_000]),
-        milli=st.sampled_from([1000, 1000, 500]), elastic=st.booleans(),
+        milli=st.sampled_from([1000, 1000, 500, 600]), elastic=st.booleans(),
     )  # fmt: skip
     def submit(self, gpus: list[int], milli: int, limit: int | None, elastic: bool, **who: int) -> None:
         for count in gpus:

@@ -8,6 +8,7 @@ from jobs.models import AllocationSlot, Cluster, Job, Quota, Run
 from jobs.policy import Placement
 from portal.models import User
 from tests import factories
+from tests.rigs.verbs import rules, wishes
 
 pytestmark = pytest.mark.django_db
 
@@ -65,6 +66,22 @@ def test_a_share_that_would_be_charged_above_the_quota_waits(alice: User) -> Non
     jobs = [factories.make_job(alice, gpu_milli=milli) for milli in (600, 300)]
     dispatch.run_pass()
     assert [Job.objects.get(pk=job.pk).state for job in jobs] == ["PLACED", "QUEUED"]
+
+
+def test_no_run_is_stopped_for_a_share_on_a_gpu_that_is_not_cut(alice: User, bob: User) -> None:
+    """All of a GPU in two slots is charged for it, but no GPU in one will do."""
+    node = factories.make_node("alpha", gpus=2)
+    node.gpus.filter(index=0).update(slots=2)
+    cut, whole = node.gpus.order_by("index")
+    rules()
+    own = factories.make_team("own", guaranteed_gpus=2)
+    carol = factories.make_user("carol", teams=(own,))
+    factories.make_run(factories.make_job(carol, own), node, gpus=(cut,))
+    borrowed = factories.make_run(factories.make_job(bob), node, gpus=(whole,))
+    share = factories.make_job(carol, own, gpu_milli=600)
+    dispatch.run_pass()
+    share.refresh_from_db()
+    assert (wishes(borrowed), share.wait_reasons[0]["code"]) == ([""], "BUSY_GPUS")
 
 
 def test_a_mig_instance_goes_to_who_asks_for_its_profile(alice: User) -> None:

@@ -253,7 +253,7 @@ def _no_such_gpus(job: Waiting, hardware: Hardware) -> Reason | None:
 
 def _no_such_kind(job: Waiting, hardware: Hardware) -> Reason:
     """No GPU of the model is shared, or has the MIG profile, or the memory."""
-    if shares(job) and hardware.suiting(replace(job, gpu_milli=WHOLE)):
+    if shares(job) and hardware.suiting(replace(job, gpu_milli=WHOLE, is_share=False)):
         cut = {gpu.model for gpu in hardware.samples.values() if is_cut(gpu)}
         return {"code": "NO_SHARED_GPU", "models": sorted(cut)}
     profiles = sorted({profile for _model, _memory, profile, _slots in hardware.samples})

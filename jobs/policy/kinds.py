@@ -34,7 +34,9 @@ class Kinds:
     def charged(self, job: Waiting) -> Waiting:
         """The job with its share as large as what is charged for it at least. It takes as many slots as before."""
         least = self.charges(job)[:1] if shares(job) else ()
-        return changed(job, gpu_milli=least[0]) if least and least[0] != job.gpu_milli else job
+        if not least or least[0] == job.gpu_milli:
+            return job
+        return changed(job, gpu_milli=least[0], is_share=least[0] == WHOLE)
 
     def _of(self, job: Waiting) -> tuple[tuple[str, ...], tuple[int, ...]]:
         share = (job.gpu_milli, job.most_milli) if shares(job) else ()

@@ -28,7 +28,7 @@ def is_asked_for(gpu: Gpu, job: Waiting) -> bool:
 
 def shares(job: Waiting) -> bool:
     """Whether the job asks for a share of one GPU rather than for whole ones."""
-    return job.gpus == 1 and job.gpu_milli < WHOLE
+    return job.gpus == 1 and (job.gpu_milli < WHOLE or job.is_share)
 
 
 def is_cut(gpu: Gpu) -> bool:
@@ -68,7 +68,7 @@ class Kind:
 
     def slots_for(self, job: Waiting) -> int:
         """What of one GPU the job would take; 0 where it would not do."""
-        asked = job.gpu_model, job.gpu_profile, job.gpu_memory_mib, job.gpus == 1 and job.gpu_milli, job.most_milli
+        asked = job.gpu_model, job.gpu_profile, job.gpu_memory_mib, shares(job) and job.gpu_milli, job.most_milli
         found = self._slots.get(asked)
         if found is None:
             found = self._slots[asked] = slots_of(job, self.gpu) if is_asked_for(self.gpu, job) else 0

@@ -98,7 +98,8 @@ class _Places:
 
     def usable(self, job: Waiting) -> dict[Cell, float]:
         """In GPUs; cells with nothing are left out."""
-        asked = (least(job), job.gpu_milli, job.gpu_model, job.gpu_profile, job.gpu_memory_mib, job.labels)
+        share = shares(job) and job.gpu_milli
+        asked = (least(job), share, job.gpu_model, job.gpu_profile, job.gpu_memory_mib, job.labels)
         if asked not in self._known:
             cells = [cell for cell in self._lots if job.labels <= cell[0] and cell[1].suits(job)]
             self._known[asked] = {cell: self._sums(job, cell) for cell in cells}

@@ -81,6 +81,7 @@ class Waiting:
     yields_to: int | None = None  # the waiting job that its last run made way for: not before that one
     likely_seconds: tuple[float, float] | None = None  # how long like jobs ran: a low and a high quantile
     most_milli: int = WHOLE  # of a share: on no GPU where more would be charged for it
+    is_share: bool = False  # it is one also where a whole GPU is charged for it
 
     def milli_of(self, gpus: int | None = None) -> int:
         """What the job holds of GPUs once it runs, in thousandths; with `gpus` where it is elastic."""
@@ -91,7 +92,7 @@ class Waiting:
         """Jobs of one shape fit in the same places."""
         return (
             self.gpus, self.least_gpus, self.gpu_milli, self.gpu_model, self.gpu_profile, self.gpu_memory_mib,
-            self.millicpus, self.memory_mib, self.labels, self.avoid, self.most_milli,
+            self.millicpus, self.memory_mib, self.labels, self.avoid, self.most_milli, self.is_share,
         )  # fmt: skip
 
 

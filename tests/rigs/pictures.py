@@ -258,6 +258,7 @@ def fits_without(
         used = card.used_slots - sum(victim.slots.get(card.uuid, 0) for victim in victims)
         used += sum(slots_of(by_id[p.job], card) for p in starts if card.uuid in p.gpu_uuids)
         suits = card.unavailable is None and (not winner.gpu_model or card.model in winner.gpu_model.split("|"))
+        suits = suits and (card.slots > 1 or not shares(winner))
         free += suits and card.slots - used >= slots_of(winner, card)
     return (
         free >= least(winner) and millicpus + winner.millicpus <= host.millicpus
