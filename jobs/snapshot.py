@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.db.models import OuterRef, Q, Subquery
+from django.db.models import Exists, OuterRef, Q, Subquery
 
 from gpus.availability import why_unavailable
 from gpus.models import GPU
@@ -196,10 +196,12 @@ def _waiting(
 
 
 def _yields() -> dict[int, int]:
-    """Waiting job → the waiting job that its last run made way for."""
+    """Waiting job → the waiting job that its last run made way for, as long as that has not had the room."""
+    since = Run.objects.filter(job=OuterRef("makes_way_for"), placed_at__gte=OuterRef("ended_at"))
     rows = Run.objects.filter(
-        state=RunState.ENDED, end_reason__in=FOR_OTHERS, job__state__in=WAITING, makes_way_for__state=JobState.QUEUED
-    )
+        ~Exists(since), state=RunState.ENDED, end_reason__in=FOR_OTHERS, job__state__in=WAITING,
+        makes_way_for__state=JobState.QUEUED,
+    )  # fmt: skip
     last = {job: (run, winner) for job, run, winner in rows.order_by("pk").values_list("job_id", "pk", "makes_way_for")}
     newest = dict(
         Run.objects.filter(job__in=last).order_by("pk").values_list("job_id", "pk")

@@ -51,6 +51,29 @@ def test_a_pass_stops_a_preemptible_job_starts_the_winner_and_then_the_victim_ag
     assert Job.objects.get(pk=run.job_id).state == "PLACED"
 
 
+def test_a_winner_that_was_stopped_in_turn_does_not_go_before_the_job_that_stopped_it(alice: User, bob: User) -> None:
+    """Room is made for it once: its own victim, which still waits, does not keep it first in line."""
+    node = factories.make_node("alpha", gpus=1)
+    rules()
+    guaranteed = factories.make_team("guaranteed", guaranteed_gpus=1)
+    victim = run_of(alice, node, preemptible=True, priority=0)
+    winner = factories.make_job(bob, priority=2)
+    dispatch.run_pass()
+    end(victim, EndReason.PREEMPTED)
+    dispatch.run_pass()
+    borrowed = winner.runs.get()
+    assert borrowed.advance(RunState.PLACED, RunState.STARTING)
+    assert borrowed.advance(RunState.STARTING, RunState.RUNNING, started_at=timezone.now())
+    entitled = factories.make_job(factories.make_user("carol", teams=(guaranteed,)), guaranteed, priority=1)
+    dispatch.run_pass()
+    assert Run.objects.get(pk=borrowed.pk).makes_way_for_id == entitled.pk
+    end(borrowed, EndReason.PREEMPTED)
+    dispatch.run_pass()
+    assert [Job.objects.get(pk=pk).state for pk in (victim.job_id, winner.pk, entitled.pk)] == [
+        "QUEUED", "QUEUED", "PLACED"
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("job", "cluster", "why", "reason"),
     [
