@@ -119,11 +119,13 @@ def _pass(owner: str, *, tell: bool) -> Result | None:
         if not picture.waiting:
             return Result(placed=0, waiting=0)
         plan, told = _plan(picture, tell=tell)
-        runs = [run for placement in plan.placements if (run := _commit(placement)) is not None]
+        refused = [placement.job for placement in plan.placements if _commit(placement) is None]
         makeroom.make_room(plan)
         if told:
             _write_reasons(picture, plan)
-        return Result(placed=len(runs), waiting=len(plan.reasons))
+        _write_refused(refused)
+        placed = len(plan.placements) - len(refused)
+        return Result(placed=placed, waiting=len(plan.reasons) + len(refused))
     finally:
         _give_lease_back(owner)
 
@@ -268,6 +270,14 @@ def _write_reasons(picture: Snapshot, plan: Plan) -> None:
             announce.job_changed(job.id)
         estimates.write(expected, ranges, picture.waiting, picture.now)
         _write_kept(plan)
+
+
+def _write_refused(jobs: Iterable[int]) -> None:
+    """Of jobs that were to start and could not: the next pass tells more, but none waits without any word."""
+    for pk in jobs:
+        unaware = Job.objects.filter(pk=pk, state=JobState.QUEUED, wait_reasons=[])
+        if unaware.update(wait_reasons=[{"code": "BUSY_TOGETHER"}]):
+            announce.job_changed(pk)
 
 
 def _write_kept(plan: Plan) -> None:

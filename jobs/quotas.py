@@ -323,7 +323,7 @@ def above_models(given: Mapping[str, int], *levels: tuple[Limits, Usage]) -> lis
 
 
 def most_gpus(ask: Ask, *levels: tuple[Limits, Usage]) -> int:
-    """How many GPUs an elastic job may have now by all levels; models are `closed_models`' concern."""
+    """How many GPUs an elastic job may have now by all levels, of whatever model: see `left_by_model`."""
     most = ask.gpus
     for limits, usage in levels:
         if limits.job_gpus is not None:
@@ -333,6 +333,19 @@ def most_gpus(ask: Ask, *levels: tuple[Limits, Usage]) -> int:
         if limits.gpu_seconds is not None and ask.limit_seconds:
             most = min(most, (limits.gpu_seconds - usage.gpu_seconds) // ask.limit_seconds)
     return max(most, 0)
+
+
+def left_by_model(ask: Ask, *levels: tuple[Limits, Usage], models: Collection[str]) -> dict[str, int]:
+    """How many GPUs of each model that would do all levels leave to the job, if it had no others; it takes no more.
+
+    `models` are those that the hosts have.
+    """
+    found = dict.fromkeys(_would_do(ask, models), ask.gpus)
+    for limits, usage in levels:
+        for model in found.keys() & limits.gpus_by_model.keys():
+            left = limits.gpus_by_model[model] * WHOLE - usage.milli_by_model.get(model, 0)
+            found[model] = min(found[model], max(left, 0) // WHOLE)
+    return found
 
 
 def _start(ask: Ask, limits: Limits, usage: Usage) -> Iterator[Refusal]:

@@ -94,6 +94,25 @@ def test_jobs_start_also_where_nobody_can_work_out_why_the_others_wait(
     assert codes(jobs[1]) == ["BUSY_GPUS"]
 
 
+def test_an_elastic_job_starts_with_what_the_quota_of_its_model_leaves(alice: User, bob: User) -> None:
+    node = factories.make_node("alpha")
+    Quota.objects.create(user=alice, gpus_by_model={node.gpus.all()[0].model: 2})
+    job, other = factories.make_job(alice, gpus=4, least_gpus=1), factories.make_job(bob)
+    assert dispatch.run_pass() == dispatch.Result(placed=2, waiting=0)
+    assert (len(job.runs.get().gpu_uuids), state(other)) == (2, "PLACED")
+
+
+def test_what_was_to_start_and_could_not_waits_for_a_reason(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    factories.make_node("alpha")
+    job = factories.make_job(alice)
+    monkeypatch.setattr(dispatch, "_place", lambda placement: None)  # as when the picture is out of date
+    assert dispatch.run_pass() == dispatch.Result(placed=0, waiting=1)
+    assert codes(job) == ["BUSY_TOGETHER"]
+    monkeypatch.undo()
+    assert dispatch.run_pass() == dispatch.Result(placed=1, waiting=0)
+    assert codes(job) == []
+
+
 def test_the_hosts_reserve_is_not_given_away(alice: User) -> None:
     factories.make_node("alpha", gpus=0, millicpus=2000, reserved_millicpus=1500)
     job = factories.make_job(alice, gpus=0)

@@ -196,6 +196,23 @@ def test_a_share_of_gpus_that_nobody_cut_never_starts(cut: tuple[str, ...], mode
     assert plan.reasons[1][0] == {"code": "NO_SHARED_GPU", "models": models}
 
 
+@pytest.mark.parametrize(
+    ("free", "given"),
+    [({A100: 4}, {A100: 2}), ({A100: 4, L4: 4}, {L4: 3}), ({A100: 4, L4: 1}, {A100: 2}), ({A100: 1, L4: 0}, {A100: 1})],
+)
+def test_an_elastic_job_is_as_large_as_quotas_allow_on_the_models_it_gets(
+    free: dict[str, int], given: dict[str, int]
+) -> None:
+    cards = tuple(
+        gpu(model, n, model=model, used_slots=int(n >= count)) for model, count in free.items() for n in range(4)
+    )
+    hosts = tuple(node(model, cards=tuple(card for card in cards if card.model == model)) for model in free)
+    limits = {1: Limits(scope="user", name="alice", gpus_by_model={A100: 2, L4: 3})}
+    plan = make_plan(snapshot(job(1, gpus=4, least_gpus=1), nodes=hosts, user_limits=limits))
+    (found,) = plan.placements
+    assert {found.node: len(found.gpu_uuids)} == given
+
+
 @pytest.mark.parametrize("ask", [{}, {"gpu_model": A100}, {"gpu_model": f"{A100}|Nobody's"}, {"gpu_memory_mib": 40000}])
 def test_more_of_the_only_models_that_would_do_than_a_quota_allows_is_final(ask: dict[str, Any]) -> None:
     cards = (*(gpu("a", n) for n in range(4)), gpu("a", 4, model=L4, memory_mib=24000))

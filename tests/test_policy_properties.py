@@ -38,7 +38,10 @@ holders = st.tuples(
     st.integers(0, 3), st.integers(1, 3), st.sampled_from([None, 0.2, 1.0, 5.0]), st.booleans(), st.booleans(),
     st.sampled_from([1, 300, 7200]), st.integers(0, 2),
 )  # fmt: skip
-limits = st.builds(dict, gpus=st.sampled_from([None, None, 4, 9]), running_jobs=st.sampled_from([None, None, 2]))
+limits = st.builds(
+    dict, gpus=st.sampled_from([None, None, 4, 9]), running_jobs=st.sampled_from([None, None, 2]),
+    gpus_by_model=st.sampled_from([{}, {}, {A100: 2}, {A100: 1, L4: 3}]),
+)  # fmt: skip
 
 
 def share(item: Waiting) -> Waiting:

@@ -126,6 +126,15 @@ def test_an_elastic_job_gets_what_the_quotas_leave() -> None:
     assert quotas.most_gpus(ask, *levels) == 3
 
 
+def test_what_is_left_of_each_model_is_what_all_levels_leave() -> None:
+    levels = [
+        (limits(gpus_by_model={A100: 3}), Usage(milli_by_model={A100: 500})),
+        (limits(gpus_by_model={A100: 9, L4: 1}), Usage(milli_by_model={L4: 3000})),
+    ]
+    ask = Ask(gpus=8, least_gpus=1)
+    assert quotas.left_by_model(ask, *levels, models=[A100, L4, "H100"]) == {A100: 2, L4: 0, "H100": 8}
+
+
 asks = st.builds(
     Ask, gpus=st.integers(0, 9), gpu_milli=st.integers(10, 1000), gpu_model=st.sampled_from(["", A100, f"{A100}|{L4}"]),
     millicpus=st.integers(100, 9000), limit_seconds=st.none() | st.integers(1, 9 * HOUR), interactive=st.booleans(),

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from jobs.policy.account import Account
 from jobs.policy.kinds import Kinds
-from jobs.policy.ledger import shares
+from jobs.policy.ledger import least, shares
 from jobs.policy.slack import Slacks, Tight
 from jobs.policy.view import Reason, Snapshot, Waiting, changed
-from jobs.quotas import Limits, Refusal, Usage, closed_models, least_milli, most_gpus, never, start
+from jobs.quotas import Limits, Refusal, Usage, closed_models, least_milli, left_by_model, most_gpus, never, start
 
 Level = tuple[Limits, Usage]
 
@@ -60,12 +60,26 @@ class Gates:
         return bool(job.held_by) or self._snapshot.paused is not None or self._too_early(job)
 
     def as_allowed(self, job: Waiting) -> Waiting:
-        """The job as it may start now: an elastic one as large, any on such models, as quotas leave room for."""
+        """The job on such models as quotas leave room for at its least, an elastic one as large as they do in all."""
         if job.least_gpus is not None:
             job = changed(job, gpus=max(min(most_gpus(job, *self._levels(job)), job.gpus), job.least_gpus))
         if self.by_model:
             job = self.narrowed(job)[0]
         return self._affordable(job) if self._kinds.cut_differently and shares(job) else job
+
+    def sizes(self, job: Waiting) -> list[Waiting]:
+        """The elastic job, as it is allowed, in each size that quotas leave room for on some models; the largest first.
+
+        They may leave more of one model than of another: then it is larger on the one alone than on both.
+        """
+        left = left_by_model(job, *self._levels(job), models=self._kinds.models(job))
+        sizes = sorted({size for size in left.values() if size >= least(job)}, reverse=True)
+        if not sizes or min(left.values()) == job.gpus:
+            return [job]
+        return [
+            changed(job, gpus=size, gpu_model="|".join(model for model, most in left.items() if most >= size))
+            for size in sizes
+        ]
 
     def _affordable(self, job: Waiting) -> Waiting:
         """A share kept off the GPUs where more would be charged for it than quotas leave: not all are cut alike."""

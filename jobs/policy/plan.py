@@ -6,7 +6,7 @@ is blocked: runs are stopped for it where that is allowed (`preempt`), else a no
 
 import gc
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache, cached_property
@@ -130,6 +130,8 @@ class _Pass:
             self.left.append(job)
             return True
         asked = self.gates.as_allowed(job)
+        if self.gates.by_model and asked.least_gpus is not None:
+            asked = self._largest(self.gates.sizes(asked))
         limit = inf if asked.limit_seconds is None else asked.limit_seconds
         refused = self._no_room.get(asked.shape)
         if refused is None or limit < refused:  # room only gets less: what was refused stays so, and what takes longer
@@ -141,6 +143,15 @@ class _Pass:
         self.left.append(job)
         self.blocked.append(job)
         return False
+
+    def _largest(self, sizes: Sequence[Waiting]) -> Waiting:
+        """The size of an elastic job that gets the most GPUs now."""
+
+        def given(asked: Waiting) -> int:
+            ledger = place.choose(asked, self.account.fleet)
+            return 0 if ledger is None else len(ledger.choice(asked))
+
+        return sizes[0] if len(sizes) == 1 else max(sizes, key=given)
 
     def _place(self, job: Waiting, asked: Waiting, ledger: Ledger) -> None:
         gpus = self.account.fleet.take(ledger, asked)

@@ -223,6 +223,9 @@ def _check_quotas(picture: Snapshot, plan: Plan, by_id: dict[int, Waiting]) -> N
             milli = sum(charge(by_id[p.job], cards[uuid]) for p in mine for uuid in p.gpu_uuids)
             if milli and limit.gpus is not None:
                 assert before.gpu_milli + milli <= limit.gpus * WHOLE
+            for p in mine:  # each by itself: of GPUs of several models a pass counts none
+                models = Counter(cards[uuid].model for uuid in p.gpu_uuids)
+                assert all(models[model] <= most for model, most in limit.gpus_by_model.items())
             if mine and limit.running_jobs is not None:
                 assert before.running_jobs + len(mine) <= limit.running_jobs
 
