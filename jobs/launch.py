@@ -140,6 +140,8 @@ def _start(run: Run, existing: containers.Container | None) -> None:
         follow.request_attach(run.pk, container_id, timeout=settings.ATTACH_TIMEOUT)
         if _heed_wish(run):
             return
+        # Before it has a process: one whose start we do not live to note down would be an outsider on its own GPUs.
+        Run.objects.filter(pk=run.pk).update(container_id=container_id)
         _start_container(run, container_id)
         existing = containers.inspect(container_id)
     if existing is not None:
