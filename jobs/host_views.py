@@ -17,6 +17,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from gpus import cordon
 from gpus.models import Node
 from jobs import declaredead, hostpage, joining, wording
+from jobs.plain import storable
 from jobs.queues import wake_scheduler
 from jobs.views import for_staff, signed_in
 from portal.checks import LOOPBACK
@@ -44,10 +45,10 @@ def join(request: HttpRequest) -> JsonResponse:
 def _asked(request: HttpRequest) -> dict[str, str]:
     try:
         body: Any = json.loads(request.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     found = body if isinstance(body, dict) else {}
-    return {key: str(found.get(key) or "")[:200] for key in ("token", "name")}
+    return {key: storable(str(found.get(key) or "")[:200]) for key in ("token", "name")}
 
 
 def _refused(code: str, params: dict[str, Any], status: int) -> JsonResponse:

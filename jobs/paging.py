@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from itertools import chain
 from operator import or_
@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from jobs import search
 from jobs.access import visible_parts
 from jobs.models import Job
+from jobs.plain import storable
 from jobs.states import LIVE, WAITING, EndReason, JobState
 
 PAGE = 50
@@ -90,12 +91,16 @@ def read_filters(data: Any, *, sorts: tuple[str, ...], whose: str) -> Filters:
     sort = data.get("sort") if data.get("sort") in sorts else sorts[0]
     asked_whose = data.get("whose", "")
     return Filters(
-        whose=asked_whose if asked_whose in ("mine", "all") or asked_whose.isdecimal() else whose,
+        whose=asked_whose if asked_whose in ("mine", "all") or _is_number(asked_whose) else whose,
         groups=tuple(g for g in GROUPS if g in data.getlist("state")),
         reason=data.get("reason") if data.get("reason") in set(EndReason) else "",
         q=data.get("q", "").replace("\0", "").strip()[:200], since=_day(data.get("since", "")),
         until=_day(data.get("until", "")), sort=sort, after=_cursor(data.get("after", ""), SORTS[sort]),
     )  # fmt: skip
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) < 19
 
 
 def _day(text: str) -> datetime | None:
@@ -113,7 +118,7 @@ def _cursor(text: str, keys: tuple[str, ...]) -> tuple[Any, ...]:
     try:
         values = json.loads(text)
         read = tuple(_key(value, key) for value, key in zip(values, keys, strict=True))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError, OverflowError):
         return ()
     return read if all(value is not None for value in read) else ()
 
@@ -122,9 +127,9 @@ def _key(value: Any, key: str) -> Any:
     column = key.lstrip("-")
     if column == "ended_at":
         moment = parse_datetime(value)
-        return moment if moment is not None and timezone.is_aware(moment) else None
+        return moment.astimezone(UTC) if moment is not None and timezone.is_aware(moment) else None
     if column == "name":
-        return str(value).replace("\0", "")
+        return storable(str(value))
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
 
 
@@ -139,7 +144,7 @@ def _narrow(
     if filters.whose == "mine":
         jobs = jobs.filter(owner=user)
     elif filters.whose.isdecimal():
-        jobs = jobs.filter(team=min(int(filters.whose), 2**62))
+        jobs = jobs.filter(team=int(filters.whose))
     if filters.groups:
         jobs = jobs.filter(state__in=frozenset().union(*(GROUPS[g][1] for g in filters.groups)))
     if filters.states:

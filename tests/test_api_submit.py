@@ -140,6 +140,7 @@ def test_fields_that_are_not_offered_are_refused(field: str, alice: User) -> Non
     ["", "{", "[]", "null", "1", '"text"', '{"image": NaN}', '{"image": "a", "cpus": Infinity}', "\xff",
      '{"image": "a", "gpus": 1e400}', '{"image": "a", "gpus": ' + "9" * 5000 + "}", '{"image": "\\ud800"}',
      '{"image": "a", "team": "\\u0000"}', '{"image": "a", "environment": {"A": 1}}', '{"image": "a", "gpus": "many"}',
+     '{"image": "a", "start_after": "0001-01-01T00:00:00+14:00"}',
      '{"image": "a", "limit": "soon"}', '{"image": "a", "limit": true}', '{"image": "a", "start_after": "2026-01-01"}',
      '{"image": "a", "gpus": -1}', '{"image": "a", "memory_gib": 1e9}', '{"image": "a", "mounts": ["\\u0000"]}',
      '{"image": "a", "environment": {"A": "\\u0000"}}', '{"image": "a", "gpu_model": "\\u0000", "gpus": 1}',

@@ -66,6 +66,13 @@ def test_a_host_opens_secrets_and_does_not_learn_the_portals_key(settings: Any) 
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("body", [5000 * "[", '{"token": "\\ud800", "name": "\\u0000"}'], ids=["deep", "no text"])
+def test_a_strangers_nonsense_is_refused_like_any_wrong_token(client: Client, body: str) -> None:
+    answer = client.post("/hosts/join/", body, content_type="application/json")
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (403, "TOKEN")
+
+
+@pytest.mark.django_db
 @pytest.mark.any_database
 def test_an_installation_that_no_other_host_can_join_says_why(client: Client) -> None:
     with pytest.raises(joining.Refused) as refused:

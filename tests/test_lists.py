@@ -290,8 +290,9 @@ def test_pages_by_key_show_each_job_once_in_order(
     "after=x", "after=[]", 'after=["a"]', "after=[null]", "after=[99999999999999999999]", "sort=evil", "state=x",
     "whose=99999999999999999999", "whose=x", "q=%00", "q=%23", "q=99999999999999999999999", "since=x",
     "until=9999-12-31", "reason=x", "since=2026-13-45", "sort=name&after=[1,1]", 'after=["2026-01-01",1]',
-    "whose=%E2%91%A0",
-])  # fmt: skip
+    "whose=%E2%91%A0", "whose=" + 4400 * "9", "after=" + 5000 * "[", 'sort=name&after=["\\ud800",1]',
+    'after=["0001-01-01T00:00:00%2B14:00",1]', 'after=["9999-12-31T23:59:59-14:00",1]',
+], ids=lambda query: query[:40])  # fmt: skip
 @pytest.mark.parametrize("path", ["/jobs/", "/history/"])
 def test_nonsense_in_the_address_is_no_error(client: Client, alice: User, path: str, query: str) -> None:
     factories.make_job(alice)

@@ -74,7 +74,10 @@ def clock_time(moment: datetime | str | None) -> str:
         moment = datetime.fromisoformat(moment)
     if moment is None:
         return "?"
-    local = timezone.localtime(moment)
+    try:
+        local = timezone.localtime(moment)
+    except OverflowError:  # the first or the last hours of the calendar
+        local = moment
     return f"{local:%H:%M}" if local.date() == timezone.localdate() else f"{local:%Y-%m-%d %H:%M}"
 
 
