@@ -84,7 +84,7 @@ async function refresh() {
   }
 }
 
-/** What is focused or unfolded stays so. Where the server is away, it is asked again. */
+/** What is focused, unfolded or typed in stays so. Where the server is away, it is asked again. */
 async function renew() {
   const answer = await fetch(`${page.url}?part=head`).catch(() => null);
   if (!answer || answer.status >= 500) setTimeout(refresh, POLL);
@@ -93,8 +93,10 @@ async function renew() {
   const focused = document.activeElement?.id;
   const before = stateShown();
   const unfolded = [...document.querySelectorAll("details[open][id]")].map((details) => details.id);
+  const typed = [...document.querySelectorAll("#job-head details[open] :is(input, select)[id]")];
   fresh.querySelectorAll("[data-part]").forEach(replace);
   unfolded.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
+  typed.forEach(({ id, value }) => document.getElementById(id) && (document.getElementById(id).value = value));
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   version = document.getElementById("job-head").dataset.version;
   const runs = Number(document.getElementById("runs").dataset.count);

@@ -9,8 +9,10 @@ import pytest
 from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 
 from jobs import control, logstore
+from jobs.extend import extend
 from jobs.models import Job, Run
 from jobs.states import Wish
+from portal.models import User
 from tests import factories
 from tests.rigs.browser import copied_by, flawless_tab, log_in, new_tab, storage_of
 from tests.rigs.people import GATE, open_gate, researcher, submitted
@@ -162,6 +164,21 @@ def test_an_end_that_is_told_while_the_page_renews_itself_is_shown(tab: Page, st
     [(route, answer)] = held
     route.fulfill(response=answer)
     expect(tab.locator("#job-head .state")).to_have_text("cancelled")
+
+
+def test_what_is_typed_into_a_form_stays_when_the_page_renews_itself(tab: Page, stack: Stack, erin: str) -> None:
+    """Else "2h" becomes the "1h" of before at the moment in which it is sent."""
+    job = submitted(stack, erin, "echo up; exec sleep 600", grace_seconds=1, limit_seconds=3600)
+    tab.goto(f"{stack.url}/jobs/{job}/")
+    expect(tab.locator("#job-head .state")).to_have_text("running")
+    tab.locator("#act-extend").click()
+    tab.locator("#extend-asked").fill("2h")
+    version = tab.locator("#job-head").get_attribute("data-version")
+    stack.orm(lambda: extend(Job.objects.get(pk=job), User.objects.get(username=erin), 60))
+    expect(tab.locator("#job-head")).not_to_have_attribute("data-version", str(version))
+    expect(tab.locator("#extend-asked")).to_have_value("2h")
+    expect(tab.locator("#extend-asked")).to_be_focused()
+    stack.orm(lambda: control.cancel(Job.objects.get(pk=job), None))
 
 
 def seen_after_a_moment(tab: Page, found: list[Any]) -> bool:
