@@ -26,6 +26,12 @@ class Failed(Exception):
     """The database's own program failed; str() has its words."""
 
 
+def where() -> str:
+    """The database, as an admin knows it: a file, or host and name."""
+    of = connection.settings_dict
+    return str(of["NAME"]) if connection.vendor == "sqlite" else f"{of['HOST'] or 'localhost'}/{of['NAME']}"
+
+
 @contextmanager
 def dumped(folder: Path) -> Iterator[tuple[Path, Query]]:
     """A file with the database at one moment, and a function that reads rows of that very moment. Raises Failed."""

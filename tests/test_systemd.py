@@ -32,6 +32,14 @@ def test_it_starts_what_is_there_and_comes_back(unit: Path) -> None:
     assert value(unit, "Environment").startswith("DOCKYARD_ENV_FILE=/etc/dockyard/env")
 
 
+def test_commands_by_hand_have_the_settings_of_the_services() -> None:
+    """Else a restore fills a database that nobody uses, and says that all went well."""
+    wrapper = (ROOT / "deploy/systemd/dockyard-manage").read_text()
+    assert all(value(unit, "Environment").split()[0] in wrapper for unit in UNITS)
+    guide = (ROOT / "docs/install.md").read_text()
+    assert not re.findall(r"(?<!dockyard-)manage[.]py (?:backup|restore|doctor|join_token|node|createsuperuser)", guide)
+
+
 def test_a_restart_of_the_node_leaves_the_log_pump_alone() -> None:
     [node] = [unit for unit in UNITS if unit.stem == "dockyard-node"]
     assert value(node, "KillMode") == "process"

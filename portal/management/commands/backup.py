@@ -10,6 +10,7 @@ from django.utils.translation import ngettext
 
 from portal import databasedump
 from portal.backup import Made, backup
+from portal.readiness import applied_migrations
 
 
 class Command(BaseCommand):
@@ -24,6 +25,9 @@ class Command(BaseCommand):
         target = Path(options["target"])
         if target.exists() and not target.is_dir():
             raise CommandError(_("%(path)s is there already.") % {"path": target})
+        if not applied_migrations():  # another one than the services', as it seems
+            said = _("%(database)s is empty: run this with the settings of the services, see DOCKYARD_ENV_FILE.")
+            raise CommandError(said % {"database": databasedump.where()})
         try:
             made = backup(target, with_logs=not options["no_logs"], with_workspaces=options["workspaces"])
         except (databasedump.Failed, OSError) as error:
@@ -33,7 +37,7 @@ class Command(BaseCommand):
     def _say(self, made: Made) -> None:
         self.stdout.write(_("%(path)s: %(mib).1f MiB") % {"path": made.path, "mib": made.size / (1 << 20)})
         parts = ", ".join(f"{count} × {name}" for name, count in sorted(made.counts.items()))
-        self.stdout.write(f"  {parts}")
+        self.stdout.write(f"  {databasedump.where()}: {parts}")
         if made.missing or made.changed:
             said = ngettext(
                 "%(count)d piece of a log or file changed or went meanwhile; it is in it as it was met, or not at all.",

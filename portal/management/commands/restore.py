@@ -36,7 +36,8 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         except (databasedump.Failed, Damaged, OSError) as error:
             raise CommandError(_("The restore broke off: %(why)s") % {"why": error}) from error
-        self.stdout.write(", ".join(f"{count} × {name}" for name, count in sorted(counts.items())))
+        parts = ", ".join(f"{count} × {name}" for name, count in sorted(counts.items()))
+        self.stdout.write(f"{databasedump.where()}: {parts}")
         if not options["no_pause"]:
             self.stdout.write(
                 _(
