@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from django.core.files.storage import storages
+from django.db import connection
 from django.test import AsyncClient, Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,6 +131,21 @@ def test_what_does_not_shrink_or_is_not_yet_due_stays_raw(alice: User) -> None:
     pack_all()
     assert [run.segments.get().packed for run in (ended, young, live)] == [[], None, None]
     assert logstore.read(ended, 10, 99_000) == noise[10:99_000]
+
+
+def test_what_is_due_is_found_from_the_runs_that_ended_lately(alice: User) -> None:
+    """Live runs of all hosts have hundreds of thousands of raw segments, and a host has ended runs without end."""
+    old, lately = ended_run(alice, TEXT, hours_ago=9), ended_run(alice, TEXT)
+    live = factories.make_run(factories.make_job(alice, gpus=0), factories.Node.objects.get())
+    logstore.save(live.pk, 0, 0, TEXT).save()
+    since = timezone.now() - timedelta(hours=2)
+    assert not pack.pack_some("alpha", threading.Event(), since=since)
+    assert [bool(run.segments.get().packed) for run in (old, lately, live)] == [False, True, False]
+    with CaptureQueriesContext(connection) as looked:
+        assert not pack.pack_some("alpha", threading.Event(), since=since)
+    assert [query["sql"].startswith('SELECT "jobs_run"."id" AS') for query in looked] == [True]
+    pack_all()
+    assert [bool(run.segments.get().packed) for run in (old, lately, live)] == [True, True, False]
 
 
 def test_a_segment_that_is_lost_keeps_no_other_from_being_packed(alice: User) -> None:
