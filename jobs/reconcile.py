@@ -4,7 +4,7 @@ Runs at the agent's start, every RECONCILE_PERIOD, and after the engine was away
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -59,6 +59,9 @@ def reconcile(follower: Follower, finish: Callable[[int], None]) -> None:
         if container.run_id is not None and container.run_id not in runs and container not in strays:
             with logs.about(run=container.run_id), attempts.go_on():
                 _reconcile_ended(container.run_id, container, follower)
+    for run in _left_in_spool(found.keys()):
+        with logs.about(job=run.job_id, run=run.pk), attempts.go_on():
+            _complete_log(run, follower)
     unknown.tell(strays)
     follower.forget_ended()
     forget_locks()
@@ -138,3 +141,18 @@ def _reconcile_ended(run_id: int, container: containers.Container, follower: Fol
     follower.finish(run_id, container.id, timeout=settings.ENGINE_TIMEOUT)  # of a host that was lost and came back
     containers.remove(container.id)
     follower.discard(run_id)
+
+
+def _left_in_spool(listed: Collection[int]) -> list[Run]:
+    """Runs of this host that were given up with it, whose containers are no more, and whose output is still here."""
+    spooled = {int(path.name) for path in settings.SPOOL_DIR.glob("*") if path.name.isdigit()} - set(listed)
+    return list(
+        Run.objects.filter(pk__in=spooled, node__name=settings.NODE_NAME, state=RunState.ENDED, log_complete=False)
+    )
+
+
+def _complete_log(run: Run, follower: Follower) -> None:
+    if containers.of_run(run.container_id or run.container_name, run.pk) is not None:
+        return  # made since they were listed
+    follower.finish(run.pk, "", timeout=settings.ENGINE_TIMEOUT)  # whichever its spool is of
+    follower.discard(run.pk)

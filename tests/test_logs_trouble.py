@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from jobs import logstore, tail
 from jobs.finish import end_without_container
 from jobs.follow import AnotherAgent, Follower
 from jobs.models import LogSegment, Run
-from jobs.states import EndReason, RunState
+from jobs.reconcile import reconcile
+from jobs.states import EndReason, JobState, RunState
 from tests.rigs import logs
 from tests.rigs.engine import Engine, running_engine
 from tests.rigs.logs import Container, gate
@@ -233,6 +235,25 @@ def test_a_start_that_was_given_up_leaves_nothing_behind(engine: Engine, followe
     going_on.open("end")
     going_on.wait()
     assert going_on.end(follower) == b"heard\n"
+
+
+def test_what_was_captured_of_a_run_that_was_given_up_is_kept_though_its_container_is_gone(
+    engine: Engine, spool: Path, settings: Any
+) -> None:
+    with logs.running_follower():
+        container = Container(engine, f"echo heard; {gate('end')}")
+        settings.NODE_NAME = container.run.node.name
+        assert container.attach()
+        container.start()
+        logs.wait_for_log(container.run, b"heard\n")
+    container.api.remove_container(container.id, force=True)
+    container.run.end(RunState.RUNNING, EndReason.HOST_LOST, JobState.LOST, now=timezone.now())
+    with logs.running_follower() as follower:
+        reconcile(follower, lambda _run: pytest.fail("nothing else has ended"))
+    container.run.refresh_from_db()
+    assert container.run.log_complete
+    assert logs.stored(container.run).startswith(b"heard\n")
+    assert [path for path in spool.iterdir() if path.name.isdigit()] == []
 
 
 def test_only_one_agent_has_the_spool(engine: Engine, follower: Follower) -> None:
