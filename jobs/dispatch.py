@@ -25,8 +25,8 @@ from jobs import announce, estimates, makeroom, passmeter, quotas, snapshot, usa
 from jobs.control import revoke
 from jobs.images import Allowed
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Run
-from jobs.policy import Placement, Plan, Reason, Snapshot, make_plan
-from jobs.policy.view import WHOLE
+from jobs.policy import Placement, Plan, Reason, Snapshot, Waiting, make_plan
+from jobs.policy.view import WHOLE, changed
 from jobs.queues import send_launch
 from jobs.states import EndReason, JobState, RunState
 from portal import logs
@@ -119,13 +119,14 @@ def _pass(owner: str, *, tell: bool) -> Result | None:
         if not picture.waiting:
             return Result(placed=0, waiting=0)
         plan, told = _plan(picture, tell=tell)
-        refused = [placement.job for placement in plan.placements if _commit(placement) is None]
+        jobs = {job.id: job for job in picture.waiting}
+        refused = [placed.job for placed in plan.placements if _commit(placed, jobs[placed.job]) is None]
         makeroom.make_room(plan)
         if told:
             _write_reasons(picture, plan)
         _write_refused(refused)
-        placed = len(plan.placements) - len(refused)
-        return Result(placed=placed, waiting=len(plan.reasons) + len(refused))
+        started = len(plan.placements) - len(refused)
+        return Result(placed=started, waiting=len(plan.reasons) + len(refused))
     finally:
         _give_lease_back(owner)
 
@@ -151,11 +152,14 @@ def _give_lease_back(owner: str) -> None:
     Cluster.objects.filter(pk=1, scheduler_owner=owner).update(scheduler_lease_until=None)
 
 
-def _commit(placement: Placement) -> Run | None:
-    """QUEUED → PLACED with a run and its allocation, or None when the picture was out of date: next pass."""
+def _commit(placement: Placement, planned: Waiting) -> Run | None:
+    """QUEUED → PLACED with a run and its allocation, or None when the picture was out of date: next pass.
+
+    `planned` is the job in that picture.
+    """
     try:
         with logs.about(job=placement.job), transaction.atomic():
-            run = _place(placement)
+            run = _place(placement, planned)
             if run is not None:
                 node, pk = placement.node, run.pk
                 transaction.on_commit(lambda: send_launch(node, pk), robust=True)
@@ -165,14 +169,15 @@ def _commit(placement: Placement) -> Run | None:
         return None
 
 
-def _place(placement: Placement) -> Run | None:
+def _place(placement: Placement, planned: Waiting) -> Run | None:
     """Decide again under locks, by what is true now: quotas, room, GPUs, the job's own state."""
     cluster = Cluster.objects.select_for_update(no_key=True).get(pk=1)  # all placing waits in line
     now = timezone.now()
     node = NodeRow.objects.select_for_update(no_key=True).get(name=placement.node)
-    job = Job.objects.select_related("owner", "team").get(pk=placement.job)
+    rows = Job.objects.select_related("owner", "team").select_for_update(no_key=True, of=("self",))
+    job = rows.get(pk=placement.job)
     gpus = list(node.gpus.filter(uuid__in=placement.gpu_uuids).order_by("index"))
-    if not Allowed(cluster.image_patterns)(job.image):
+    if not Allowed(cluster.image_patterns)(job.image) or _was_amended(job, planned):
         return None
     slots = _slots(job, gpus)
     if slots is None or any(why_unavailable(gpu, now) for gpu in gpus) or not _has_room(node, job):
@@ -193,6 +198,17 @@ def _place(placement: Placement) -> Run | None:
         transaction.set_rollback(True)  # cancelled or held meanwhile: nothing of this may stay
         return None
     return run
+
+
+def _was_amended(job: Job, planned: Waiting) -> bool:
+    """Whether it asks for something else than was planned for: its owner was told that this holds.
+
+    What it avoids is not amended, and the picture forgets it where nothing else would do. One that is moved goes on
+    with the rest of its limit.
+    """
+    if changed(snapshot.waiting(job), avoid=planned.avoid).shape != planned.shape:
+        return True
+    return job.limit_seconds != planned.limit_seconds and not planned.moved
 
 
 def _allocate(job: Job, node: NodeRow, slots: Iterable[tuple[GPU, Sequence[int]]], now: datetime) -> Run:

@@ -12,8 +12,9 @@ from django.utils import timezone
 
 from gpus.models import GPU, Node
 from jobs import control, dispatch, snapshot
+from jobs.amend import amend
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, Quota, Run, Team
-from jobs.policy import estimate
+from jobs.policy import estimate, make_plan
 from jobs.policy.past import Past
 from jobs.policy.view import Placement, Waiting
 from jobs.request import JobRequest
@@ -54,9 +55,35 @@ def test_a_host_that_left_since_the_picture_was_taken_gets_nothing(alice: User) 
     job = factories.make_job(alice, gpus=1)
     placement = Placement(job.pk, "alpha", (node.gpus.order_by("index")[0].uuid,))
     Node.objects.filter(pk=node.pk).update(left_at=timezone.now())
-    assert dispatch._commit(placement) is None
+    assert dispatch._commit(placement, snapshot.waiting(job)) is None
     Node.objects.filter(pk=node.pk).update(left_at=None)
-    assert dispatch._commit(placement) is not None
+    assert dispatch._commit(placement, snapshot.waiting(job)) is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"gpu_model": "B"}, {"limit_seconds": 7200}, {"memory_mib": 4096}, {"node_labels": ["disk=nvme"]}, {"gpus": 1}],
+)
+def test_what_was_amended_since_the_picture_was_taken_is_planned_anew(alice: User, change: dict[str, Any]) -> None:
+    node = factories.make_node("alpha", gpus=0)
+    for index, model in enumerate("AABB"):
+        factories.make_gpu(node, index, model=model)
+    job = factories.make_job(alice, gpus=2, limit_seconds=7200, memory_mib=4096, node_labels=["disk=nvme"])
+    amend(job, alice, limit_seconds=3600, memory_mib=1024, node_labels=[])
+    picture = snapshot.take(timezone.now(), cluster=Cluster.get())
+    (placement,) = make_plan(picture).placements
+    amend(job, alice, **change)
+    assert dispatch._commit(placement, picture.waiting[0]) is None
+    assert state(job) == "QUEUED"
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_what_a_job_avoids_only_while_other_gpus_would_do_is_no_amendment(alice: User, stuck: bool) -> None:
+    node = factories.make_node("alpha", gpus=1 if stuck else 2)
+    avoided = node.gpus.order_by("index")[0].uuid
+    job = factories.make_job(alice, avoid_gpus=[avoided])
+    dispatch.run_pass()
+    assert (job.runs.get().gpu_uuids == [avoided]) is stuck
 
 
 def test_a_job_without_gpus_holds_cpus_and_memory(alice: User) -> None:
@@ -105,7 +132,7 @@ def test_an_elastic_job_starts_with_what_the_quota_of_its_model_leaves(alice: Us
 def test_what_was_to_start_and_could_not_waits_for_a_reason(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
     factories.make_node("alpha")
     job = factories.make_job(alice)
-    monkeypatch.setattr(dispatch, "_place", lambda placement: None)  # as when the picture is out of date
+    monkeypatch.setattr(dispatch, "_place", lambda *_args: None)  # as when the picture is out of date
     assert dispatch.run_pass() == dispatch.Result(placed=0, waiting=1)
     assert codes(job) == ["BUSY_TOGETHER"]
     monkeypatch.undo()

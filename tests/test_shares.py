@@ -57,7 +57,7 @@ def test_a_share_gets_no_gpu_that_is_not_cut_any_more(alice: User) -> None:
     assert (share.state, share.wait_reasons[0]["code"]) == ("QUEUED", "NO_SHARED_GPU")
     assert "whole GPU" in wording.way_out(share.wait_reasons[0])
     placement = Placement(job=share.pk, node=node.name, gpu_uuids=(node.gpus.get().uuid,))
-    assert dispatch._commit(placement) is None, "the transaction looks again"
+    assert dispatch._commit(placement, snapshot.waiting(share)) is None, "the transaction looks again"
 
 
 def test_a_share_that_would_be_charged_above_the_quota_waits(alice: User) -> None:
