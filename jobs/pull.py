@@ -28,12 +28,15 @@ class Pulls:
     def __init__(self) -> None:
         self._threads: dict[str, threading.Thread] = {}
         self._begun: dict[str, datetime] = {}
+        self._sent: dict[str, tuple[datetime, set[int]]] = {}  # by image, when it came, and the runs that were told
 
     def look(self, now: datetime) -> None:
         """Begin the pulls that runs wait for; send wished-away ones to their end; give up on those too long."""
         for run in _waiting():
             if run.wish:
                 send_launch(run.node.name, run.pk)
+            elif self._is_sent(run, now):
+                continue
             elif run.starting_at and now - run.starting_at > _longest():
                 limited = run.progress["code"] == "PULL_RETRY"
                 reason = EndReason.IMAGE_RATE_LIMITED if limited else EndReason.PULL_FAILED
@@ -45,8 +48,26 @@ class Pulls:
         thread = self._threads.get(image)
         if thread is None or not thread.is_alive() or now - self._begun[image] > _longest():  # one that hangs is left
             self._begun[image] = now
-            self._threads[image] = threading.Thread(target=_pull, args=(image,), name=f"pull {image}", daemon=True)
+            self._threads[image] = threading.Thread(target=self._pull, args=(image,), name=f"pull {image}", daemon=True)
             self._threads[image].start()
+
+    def _is_sent(self, run: Run, now: datetime) -> bool:
+        """Whether its start was sent a moment ago, as its image had come: others may be done first."""
+        at, runs = self._sent.get(run.job.image, (now, set()))
+        return run.pk in runs and now - at < timedelta(seconds=settings.START_RESEND)
+
+    def _pull(self, image: str) -> None:
+        close_old_connections()
+        try:
+            if _bring(image):
+                runs = _waiting(image)
+                self._sent[image] = timezone.now(), {run.pk for run in runs}
+                for run in runs:
+                    send_launch(run.node.name, run.pk)
+        except (containers.EngineUnavailable, containers.EngineRefused, secretbox.Unreadable) as error:
+            log.warning("pull of %s failed, to be tried again: %s", image, error)
+        finally:
+            close_old_connections()
 
 
 def _longest() -> timedelta:
@@ -69,34 +90,28 @@ def _is_due(run: Run, now: datetime) -> bool:
     return run.progress["code"] == "PULLING" or now >= datetime.fromisoformat(run.progress["at"])
 
 
-def _pull(image: str) -> None:
-    close_old_connections()
-    try:
-        _bring(image)
-    except (containers.EngineUnavailable, secretbox.Unreadable) as error:
-        log.warning("pull of %s failed, to be tried again: %s", image, error)
-    finally:
-        close_old_connections()
-
-
-def _bring(image: str) -> None:
+def _bring(image: str) -> bool:
+    """Whether the image is there now. One that is there is not asked for again, whatever became of its name since."""
+    if containers_images.image(image):
+        return True
     begun = timezone.now()
     try:
         containers_images.pull(image, _login(image), _Progress(image))
+        return True
     except containers.ImageRateLimited as error:
         log.warning("pull of %s: the registry's rate limit: %s", image, error)
         again = timezone.now() + timedelta(seconds=settings.PULL_RETRY)
         _write(image, {"code": "PULL_RETRY", "at": again.isoformat()})
     except containers.EngineRefused as error:
         containers.confirm(begun)  # what an engine that goes down refuses is no job's fault
+        if containers_images.image(image):  # brought by somebody else meanwhile
+            return True
         reason = why_refused(error, EndReason.PULL_FAILED)
         if reason is EndReason.DISK_FULL:
             hostfacts.tell()  # before an end wakes the scheduler: nothing more is sent here while it is
         for run in _waiting(image):
             _end(run, reason, str(error))
-    else:
-        for run in _waiting(image):
-            send_launch(run.node.name, run.pk)
+    return False
 
 
 def _end(run: Run, reason: EndReason, words: str) -> None:
