@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-from jobs import containers, readback
+from jobs import containers, readback, timeleft
 from jobs.models import Run
 from jobs.queues import send_stop
-from jobs.states import EndReason, RunState
+from jobs.states import RunState
 
 
 def become_running(run: Run, container: containers.Container) -> bool:
@@ -14,7 +14,7 @@ def become_running(run: Run, container: containers.Container) -> bool:
     A container that got other GPUs than it was allotted is killed at once: its end is GPU_START_FAILED.
     """
     started = container.started_at or datetime.now(UTC)
-    limit = seconds_left(run)
+    limit = timeleft.of(run.job)
     granted = readback.granted(container, run.gpu_uuids)
     moved = run.advance(
         RunState.STARTING, RunState.RUNNING, started_at=started, container_id=container.id, progress={},
@@ -27,15 +27,3 @@ def become_running(run: Run, container: containers.Container) -> bool:
     if moved and Run.objects.filter(pk=run.pk).exclude(wish="").exists():
         send_stop(run.node.name, run.pk)  # wished between our last look and the start
     return moved
-
-
-def seconds_left(run: Run) -> float | None:
-    """How long the run may take: its job's limit, or what a run that was moved left of it. None: no limit."""
-    if run.number == 1 or run.job.limit_seconds is None:
-        return run.job.limit_seconds
-    moved = run.job.runs.filter(number=run.number - 1, end_reason=EndReason.REBOUND).first()
-    if moved is None:
-        return run.job.limit_seconds
-    if moved.deadline is None or moved.stopping_at is None:
-        return seconds_left(moved)  # it was moved before it ran
-    return max((moved.deadline - moved.stopping_at).total_seconds(), 1)

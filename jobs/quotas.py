@@ -322,6 +322,15 @@ def above_models(given: Mapping[str, int], *levels: tuple[Limits, Usage]) -> lis
     ]  # fmt: skip
 
 
+def of_begun(refusals: list[Refusal], *, moved: bool) -> list[Refusal]:
+    """Those that hold back a job that has run before: how long it may run was decided then.
+
+    `moved`: it goes on elsewhere with the rest of its time, which budgets have promised it when it began.
+    """
+    granted = ("LONGEST_LIMIT", "BUDGET_SIZE", "BUDGET_USED") if moved else ("LONGEST_LIMIT",)
+    return [refusal for refusal in refusals if refusal.code not in granted]
+
+
 def most_gpus(ask: Ask, *levels: tuple[Limits, Usage]) -> int:
     """How many GPUs an elastic job may have now by all levels, of whatever model: see `left_by_model`."""
     most = ask.gpus

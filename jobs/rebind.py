@@ -69,18 +69,27 @@ def _size(job: Job, run: Run, gpus: int | None) -> int:
         raise Refused(problems=[Problem(field="gpus", code="TOO_SMALL", params={"least": job.least_gpus})])
     if gpus == held:
         raise Refused(problems=[Problem(field="gpus", code="SAME_SIZE", params={"gpus": held})])
-    refusals = _over_quota(job, gpus, held)
+    refusals = _over_quota(job, run, gpus, held)
     if refusals:
         raise Refused(refusals)
     return gpus
 
 
-def _over_quota(job: Job, gpus: int, held: int) -> list[Refusal]:
-    """What of the quotas on GPUs, without which it runs already, the larger size would pass."""
-    levels = usage.levels(job.owner, job.team, timezone.now())
+def _over_quota(job: Job, run: Run, gpus: int, held: int) -> list[Refusal]:
+    """What of the quotas on GPUs, without which it runs already, and their time the larger size would pass."""
+    if gpus < held:
+        return []
+    now = timezone.now()
+    levels = usage.levels(job.owner, job.team, now)
     whole, more = _asking(job, gpus), _asking(job, gpus - held)
-    found = quotas.never(whole, *(limits for limits, _used in levels)) or quotas.start(more, *levels)
-    return [refusal for refusal in found if refusal.field == "gpus"] if gpus > held else []
+    if run.deadline is not None:
+        more.limit_seconds = max(int((run.deadline - now).total_seconds()), 1)
+    never = quotas.never(whole, *(limits for limits, _used in levels))
+    return _of_size(never) or _of_size(quotas.start(more, *levels))
+
+
+def _of_size(refusals: list[Refusal]) -> list[Refusal]:
+    return [refusal for refusal in refusals if refusal.field == "gpus" or refusal.code == "BUDGET_USED"]
 
 
 def _asking(job: Job, gpus: int) -> Job:

@@ -14,7 +14,7 @@ from django.db.models import Exists, OuterRef, Q, Subquery
 from gpus.availability import why_unavailable
 from gpus.models import GPU
 from gpus.models import Node as NodeRow
-from jobs import elsewhere, likely, usage
+from jobs import elsewhere, likely, timeleft, usage
 from jobs.images import Allowed
 from jobs.models import Allocation, AllocationSlot, Cluster, Job, JobEvent, Run, Team
 from jobs.policy import Gpu, Node, Reason, Rules, Running, Share, Snapshot, Waiting
@@ -91,8 +91,9 @@ class Terms:
     member_shares: Mapping[tuple[int, int], Share]
 
 
-# What a waiting job is made of: its row, what it makes way for, whether its image is allowed, what it failed on.
-_Facts = tuple[tuple[Any, ...], int | None, bool, frozenset[str]]
+# What a waiting job is made of: its row, what it makes way for, whether its image is allowed, what it failed on, and
+# what it has left of its limit if that is not all of it.
+_Facts = tuple[tuple[Any, ...], int | None, bool, frozenset[str], float | None]
 
 
 class _Kept:
@@ -149,11 +150,12 @@ def waiting_jobs(past: Past, cluster: Cluster, now: datetime) -> list[Waiting]:
     rows = list(Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD]).order_by().values_list(*_READ))
     made_way = any(row[_END] in FOR_OTHERS for row in rows)
     yields, allowed = _yields() if made_way else {}, Allowed(cluster.image_patterns)
+    left = timeleft.left([row[0] for row in rows if row[_END] == EndReason.REBOUND])
     failed = elsewhere.blamed([row[0] for row in rows if row[_END] in CHARGED_TO], now)
     by, known = _kept.waiting
     found: dict[int, tuple[_Facts, Waiting]] = {}
     for row in rows:
-        facts = (row, yields.get(row[0]), allowed(row[_IMAGE]), failed.get(row[0], frozenset()))
+        facts = (row, yields.get(row[0]), allowed(row[_IMAGE]), failed.get(row[0], frozenset()), left.get(row[0]))
         kept = known.get(row[0]) if by is past else None
         found[row[0]] = kept if kept is not None and kept[0] == facts else (facts, _made_of(facts, past))
     _kept.waiting = past, found
@@ -161,8 +163,16 @@ def waiting_jobs(past: Past, cluster: Cluster, now: datetime) -> list[Waiting]:
 
 
 def _made_of(facts: _Facts, past: Past) -> Waiting:
-    row, yields_to, allowed, failed = facts
-    return _waiting(dict(zip(_READ, row, strict=True)), past, yields_to, allowed=allowed, failed=failed)
+    row, yields_to, allowed, failed, left = facts
+    job = _waiting(dict(zip(_READ, row, strict=True)), past, yields_to, allowed=allowed, failed=failed)
+    return job if left is None else _with_rest(job, left)
+
+
+def _with_rest(job: Waiting, seconds: float) -> Waiting:
+    """The job, which goes on elsewhere with so much of its limit."""
+    if job.limit_seconds is None:
+        return job
+    return replace(job, limit_seconds=min(max(round(seconds), 1), job.limit_seconds))
 
 
 def submitted(most: int, past: Past) -> Iterator[Waiting]:
@@ -170,8 +180,8 @@ def submitted(most: int, past: Past) -> Iterator[Waiting]:
     rows = Job.objects.order_by("-pk").values("pk", "created_at", *_MORE, *_COLUMNS)[:most]
     for row in reversed(rows):
         yield replace(
-            _waiting(row, past), queued_at=row["created_at"], held_by=(), pinned=False, moved=False, avoid=frozenset(),
-            released_at=None, start_after=None, blocked_since=None,
+            _waiting(row, past), queued_at=row["created_at"], held_by=(), pinned=False, moved=False, begun=False,
+            avoid=frozenset(), released_at=None, start_after=None, blocked_since=None,
         )  # fmt: skip
 
 
@@ -189,7 +199,7 @@ def _waiting(
     return Waiting(
         id=row["pk"], user=row["owner_id"], team=row["team_id"],
         held_by=_holders(row["held_by_user"], row["held_by_admin"], not allowed),
-        pinned=row["pinned"] or moved, moved=moved,
+        pinned=row["pinned"] or moved, moved=moved, begun=bool(row["end_reason"]),
         avoid=frozenset(row["avoid_gpus"]) | failed, labels=frozenset(row["node_labels"]), yields_to=yields_to,
         likely_seconds=past.seconds(like) if past is not None else None, **{name: row[name] for name in _COLUMNS},
     )  # fmt: skip
@@ -230,7 +240,7 @@ def running(now: datetime, past: Past) -> tuple[Running, ...]:
     asks = _asks([row["run__job_id"] for row in found if _may_go_on(row)], past)
     return tuple(
         _running(
-            row, slots[row["run_id"]], _likely(row, now, past), asks.get(row["run__job_id"]),
+            row, slots[row["run_id"]], _likely(row, now, past), _going_on(asks.get(row["run__job_id"]), row, now),
             model=models.get(row["run_id"], ""),
         )
         for row in found
@@ -265,6 +275,15 @@ def _may_go_on(held: Mapping[str, Any]) -> bool:
 def _asks(jobs: Sequence[int], past: Past) -> dict[int, Waiting]:
     rows = Job.objects.filter(pk__in=jobs).order_by().values("pk", *_MORE, *_COLUMNS) if jobs else ()
     return {row["pk"]: _waiting(row, past) for row in rows}
+
+
+def _going_on(ask: Waiting | None, held: Mapping[str, Any], now: datetime) -> Waiting | None:
+    """What the job of a run would ask for, should it go on elsewhere now."""
+    if ask is None:
+        return None
+    deadline: datetime | None = held["run__deadline"]
+    ask = replace(ask, begun=True, moved=True)
+    return ask if deadline is None else _with_rest(ask, (deadline - now).total_seconds())
 
 
 def _likely(held: Mapping[str, Any], now: datetime, past: Past) -> tuple[datetime, datetime] | None:

@@ -6,13 +6,14 @@ from datetime import datetime
 
 from jobs import snapshot
 from jobs.models import Job, Run
-from jobs.policy import Gpu, Node, Placement, Reason, Snapshot, Waiting, make_plan
+from jobs.policy import Gpu, Node, Placement, Reason, Snapshot, Waiting, make_plan, onward
 from jobs.policy.ledger import slots_of
 
 
 def without(picture: Snapshot, run: Run) -> Snapshot:
-    """The picture with what the run holds given back; quotas still count it."""
+    """The picture with what the run holds given back, to quotas too."""
     held = next((live for live in picture.running if live.run == run.pk), None)
+    picture = picture if held is None else onward.without(picture, held)
     slots = dict(held.slots) if held else {}
     nodes = tuple(_less(node, run, slots) if node.name == run.node.name else node for node in picture.nodes)
     return replace(picture, nodes=nodes, running=tuple(live for live in picture.running if live.run != run.pk))
@@ -36,9 +37,9 @@ def place_for(
     """Where the running job would start now were its run not there, with just so many GPUs; or why nowhere."""
     asked: Waiting = replace(
         snapshot.waiting(job), id=job.pk, gpus=gpus, least_gpus=None, avoid=frozenset(avoid), held_by=(), pinned=True,
-        start_after=None, yields_to=None,
+        start_after=None, yields_to=None, begun=True, moved=True,
     )  # fmt: skip
-    free = replace(without(picture, run), waiting=(asked,), user_limits={}, team_limits={})
+    free = replace(without(picture, run), waiting=(asked,))
     plan = make_plan(free)
     return next((p for p in plan.placements if p.job == job.pk), None), plan.reasons.get(job.pk, ())
 

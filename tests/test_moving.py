@@ -8,9 +8,9 @@ from django.test import Client
 from django.utils import timezone
 
 from gpus.models import Node
-from jobs import control, dispatch, wording
-from jobs.begin import seconds_left
-from jobs.models import Job, JobEvent, Quota, Run
+from jobs import control, dispatch, snapshot, timeleft, wording
+from jobs.extend import extend
+from jobs.models import Allocation, Cluster, Job, JobEvent, Quota, Run
 from jobs.rebind import rebind
 from jobs.states import EndReason, JobState, RunState
 from jobs.submit import Refused
@@ -34,7 +34,7 @@ def test_its_owner_moves_a_job_to_other_gpus_and_it_keeps_the_rest_of_its_time(a
     dispatch.run_pass()
     again = Job.objects.get(pk=run.job_id).runs.latest("number")
     assert (again.number, again.gpu_uuids != old) == (2, True)
-    left = seconds_left(again)
+    left = timeleft.of(again.job)
     assert left is not None
     assert 500 < left < 601
 
@@ -238,3 +238,72 @@ def test_a_run_that_has_not_begun_is_resized_in_words_too(alice: User) -> None:
     assert rebind(run.job, alice, gpus=1)
     assert wording.event_sentence(JobEvent.objects.get(kind="WISHED")) == "Asked to go on with 1 GPU, by alice"
     assert wording.event_sentence(JobEvent.objects.get(kind="ENDED")) == "Run ended: goes on with 1 GPU, by alice"
+
+
+def _ran(run: Run, hours: float) -> None:
+    """So long since the run began, of its whole limit."""
+    begun = timezone.now() - timedelta(hours=hours)
+    Run.objects.filter(pk=run.pk).update(
+        placed_at=begun, started_at=begun, deadline=begun + timedelta(seconds=run.job.limit_seconds or 0)
+    )
+    Allocation.objects.filter(run=run).update(created_at=begun)
+    run.refresh_from_db()
+
+
+@pytest.mark.parametrize("gpu_hours", [6, 10], ids=["all of it was promised", "some is left"])
+def test_a_moved_job_keeps_the_time_that_a_budget_has_promised_it(gpu_hours: int, alice: User) -> None:
+    node = factories.make_node("alpha", gpus=1)
+    factories.make_node("beta", gpus=1)
+    run = run_of(alice, node, limit_seconds=6 * 3600)
+    _ran(run, hours=5)
+    Quota.objects.create(user=alice, gpu_hours=gpu_hours)
+    assert rebind(run.job, alice)
+    end(run, EndReason.REBOUND)
+    (waiting,) = snapshot.take(timezone.now(), cluster=Cluster.get()).waiting
+    assert waiting.limit_seconds is not None
+    assert 3000 < waiting.limit_seconds <= 3600, "what it is counted for"
+    dispatch.run_pass()
+    assert Job.objects.get(pk=run.job_id).state == "PLACED"
+
+
+@pytest.mark.parametrize("reason", [EndReason.REBOUND, EndReason.PREEMPTED])
+def test_a_job_that_was_given_more_than_the_longest_limit_starts_again(
+    reason: EndReason, alice: User, root_admin: User
+) -> None:
+    node = factories.make_node("alpha", gpus=1)
+    run = run_of(alice, node, limit_seconds=3600, preemptible=True)
+    Run.objects.filter(pk=run.pk).update(deadline=timezone.now() + timedelta(hours=1))
+    Quota.objects.create(user=alice, limit_seconds=3600)
+    assert extend(run.job, root_admin, 3600).granted
+    end(run, reason)
+    fresh = factories.make_job(alice, limit_seconds=7200)
+    dispatch.run_pass()
+    assert Job.objects.get(pk=run.job_id).state == "PLACED"
+    assert Job.objects.get(pk=fresh.pk).wait_reasons[0]["code"] == "LONGEST_LIMIT"
+
+
+def test_no_job_is_moved_that_quotas_would_not_let_start_again(alice: User, bob: User) -> None:
+    alpha, beta = factories.make_node("alpha", gpus=2), factories.make_node("beta", gpus=2)
+    rules()
+    run, other = run_of(alice, alpha, movable=True), run_of(alice, beta)
+    factories.make_job(bob, gpus=2)
+    quota = Quota.objects.create(user=alice, gpus=1)
+    with pytest.raises(Refused):
+        rebind(other.job, alice)
+    dispatch.run_pass()
+    assert wishes(run, other) == ["", ""]
+    quota.delete()
+    dispatch.run_pass()
+    assert wishes(run, other) == ["REBIND", ""]
+
+
+def test_a_job_does_not_grow_beyond_what_a_budget_leaves(alice: User) -> None:
+    node = factories.make_node("alpha", gpus=4)
+    run = run_of(alice, node, gpus=1, least_gpus=1, limit_seconds=6 * 3600)
+    _ran(run, hours=5)
+    quota = Quota.objects.create(user=alice, gpu_hours=7)
+    with pytest.raises(Refused) as refused:
+        rebind(run.job, alice, gpus=4)
+    assert codes(refused) == ["BUDGET_USED"]
+    Quota.objects.filter(pk=quota.pk).update(gpu_hours=10)
+    assert rebind(run.job, alice, gpus=4)

@@ -7,7 +7,18 @@ from jobs.policy.kinds import Kinds
 from jobs.policy.ledger import least, shares
 from jobs.policy.slack import Slacks, Tight
 from jobs.policy.view import Reason, Snapshot, Waiting, changed
-from jobs.quotas import Limits, Refusal, Usage, closed_models, least_milli, left_by_model, most_gpus, never, start
+from jobs.quotas import (
+    Limits,
+    Refusal,
+    Usage,
+    closed_models,
+    least_milli,
+    left_by_model,
+    most_gpus,
+    never,
+    of_begun,
+    start,
+)
 
 Level = tuple[Limits, Usage]
 
@@ -126,8 +137,13 @@ class Gates:
     def _quotas(self, job: Waiting) -> list[Reason]:
         """Asked where a glance does not tell that there are none."""
         levels = self._levels(job)
-        refusals = self._never(job, levels) or start(job, *levels, models=self._kinds.models(job))
+        refusals = self._asked_of(job, self._never(job, levels))
+        refusals = refusals or self._asked_of(job, start(job, *levels, models=self._kinds.models(job)))
         return [refusal.as_dict() for refusal in refusals]
+
+    @staticmethod
+    def _asked_of(job: Waiting, refusals: list[Refusal]) -> list[Refusal]:
+        return of_begun(refusals, moved=job.moved) if job.begun else refusals
 
     def _never(self, job: Waiting, levels: list[Level]) -> list[Refusal]:
         """Limits stay the same in a pass: jobs that ask for the same need not be looked at twice."""

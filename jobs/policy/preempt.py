@@ -18,7 +18,9 @@ from functools import cached_property, partial
 from itertools import combinations, islice
 from operator import attrgetter
 
+from jobs.policy import onward
 from jobs.policy.guarantee import Guarantees, borrowed
+from jobs.policy.kinds import Kinds
 from jobs.policy.ledger import Ledger, least
 from jobs.policy.view import Running, Snapshot, Waiting
 
@@ -45,7 +47,8 @@ class Preempting:
     """Who may be stopped for whom, in one pass."""
 
     def __init__(self, snapshot: Snapshot, ledgers: Sequence[Ledger], guarantees: Guarantees) -> None:
-        self._rules, self._running = snapshot.rules, snapshot.running
+        self._snapshot, self._rules, self._running = snapshot, snapshot.rules, snapshot.running
+        self._known_to_go_on: dict[int, bool] = {}
         self._protected_since = snapshot.now - timedelta(seconds=snapshot.rules.protected_for)
         self._ledgers = {ledger.node.name: ledger for ledger in ledgers}
         self._guarantees = guarantees
@@ -173,6 +176,7 @@ class Preempting:
         movable = (
             run for run in self._youngest
             if run.movable and run.ask is not None and run.run not in self._gone and not self._protected(run)
+            and self._may_go_on(run)
         )  # fmt: skip
         ways: list[Way] = []
         for ledger, here in self._by_node(job, movable):
@@ -180,6 +184,15 @@ class Preempting:
             if moved:
                 ways.append(Way(ledger, moved))
         return min(ways, key=lambda way: _rank(way.victims), default=None)
+
+    def _may_go_on(self, run: Running) -> bool:
+        if run.run not in self._known_to_go_on:
+            self._known_to_go_on[run.run] = onward.may_go_on(self._snapshot, run, self._kinds)
+        return self._known_to_go_on[run.run]
+
+    @cached_property
+    def _kinds(self) -> Kinds:
+        return Kinds(self._snapshot.nodes)
 
     def _settle(self, leaving: Ledger, runs: Sequence[Running]) -> bool:
         """Whether all of the runs fit on other nodes at once."""

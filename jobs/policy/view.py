@@ -76,6 +76,7 @@ class Waiting:
     blocked_since: datetime | None = None
     pinned: bool = False  # by an admin, or on its way to other GPUs: before all others
     moved: bool = False  # on its way to other GPUs, where a place was kept for it until now
+    begun: bool = False  # it has run before: how long it may run was decided then
     interactive: bool = False
     avoid: frozenset[str] = frozenset()  # UUIDs of GPUs and names of nodes that it stays away from
     yields_to: int | None = None  # the waiting job that its last run made way for: not before that one
