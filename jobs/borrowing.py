@@ -4,6 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models.functions import Coalesce
+
 from jobs import quotas
 from jobs.models import Allocation, Cluster, Job, Quota, Run
 from jobs.policy.guarantee import borrowed
@@ -62,7 +64,8 @@ def _guaranteed() -> dict[int, int]:
 def _held(**whose: Any) -> list[_Held]:
     """What runs hold, but for those that are stopped already, youngest first."""
     rows = Allocation.objects.filter(released_at=None, gpu_milli__gt=0, **whose)
-    rows = rows.filter(run__wish="", run__makes_way_for=None).order_by("-created_at", "-run_id")
+    rows = rows.filter(run__wish="", run__makes_way_for=None)
+    rows = rows.order_by(Coalesce("run__started_at", "created_at").desc(), "-run_id")  # as in `jobs.snapshot`
     return [_Held(*row) for row in rows.values_list("run_id", "team_id", "team__name", "gpu_milli")]
 
 

@@ -222,9 +222,9 @@ def _yields() -> dict[int, int]:
 # What of an allocation, its run and its job `_running` looks at.
 _HELD = (
     "run_id", "user_id", "team_id", "node__name", "gpus", "gpu_milli", "millicpus", "memory_mib", "created_at",
-    "run__placed_at", "run__deadline", "run__wish", "run__makes_way_for_id", "run__job_id", "run__job__owner_id",
-    "run__job__image", "run__job__name", "run__job__priority", "run__job__limit_seconds", "run__job__preemptible",
-    "run__job__interactive", "run__job__movable",
+    "run__placed_at", "run__started_at", "run__deadline", "run__wish", "run__makes_way_for_id", "run__job_id",
+    "run__job__owner_id", "run__job__image", "run__job__name", "run__job__priority", "run__job__limit_seconds",
+    "run__job__preemptible", "run__job__interactive", "run__job__movable",
 )  # fmt: skip
 
 
@@ -303,8 +303,8 @@ def _running(
     return Running(
         run=held["run_id"], job=held["run__job_id"], user=held["user_id"], team=held["team_id"],
         priority=held["run__job__priority"], node=held["node__name"], gpus=held["gpus"], slots=slots,
-        millicpus=held["millicpus"], memory_mib=held["memory_mib"], since=held["created_at"], ends_by=_ends_by(held),
-        likely=expected, gpu_milli=held["gpu_milli"] if held["gpus"] == 1 else WHOLE,
+        millicpus=held["millicpus"], memory_mib=held["memory_mib"], since=held["run__started_at"] or held["created_at"],
+        ends_by=_ends_by(held), likely=expected, gpu_milli=held["gpu_milli"] if held["gpus"] == 1 else WHOLE,
         preemptible=held["run__job__preemptible"], stopping=bool(held["run__wish"]),
         makes_way_for=held["run__makes_way_for_id"], interactive=held["run__job__interactive"],
         movable=held["run__job__movable"], goes_on=held["run__wish"] == Wish.REBIND, model=model, ask=ask,

@@ -1,12 +1,13 @@
 """Jobs that make way for others: told for whom, stopped all or none, and back at their old places."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
 from jobs import control, dispatch, makeroom, snapshot, wording
-from jobs.models import Cluster, Job, JobEvent, Run
+from jobs.models import Allocation, Cluster, Job, JobEvent, Run
 from jobs.policy import Move, Preemption
 from jobs.states import EndReason, JobState, RunState, Wish
 from portal.models import User
@@ -91,6 +92,20 @@ def test_nobody_is_stopped_who_may_not_be(
     winner = factories.make_job(bob, priority=2)
     assert makeroom.make_room(plan(Preemption(run=run.pk, job=winner.pk, why=why))) == 0, reason
     assert (wishes(run), JobEvent.objects.filter(kind="WISHED").exists()) == ([""], False)
+
+
+def test_a_run_that_took_long_to_start_is_protected_and_the_older_one_makes_way(alice: User, bob: User) -> None:
+    """What is planned and what may be stopped count the protected time from the same moment."""
+    node = factories.make_node("alpha", gpus=2)
+    rules(protected_minutes=10)
+    older, fresh = (run_of(alice, node, preemptible=True, priority=0) for _ in range(2))
+    for run, began in ((older, timedelta(hours=5)), (fresh, timedelta(minutes=1))):
+        placed_at = timezone.now() - began - timedelta(minutes=15)
+        Run.objects.filter(pk=run.pk).update(placed_at=placed_at, started_at=timezone.now() - began)
+        Allocation.objects.filter(run=run).update(created_at=placed_at)
+    factories.make_job(bob, priority=2)
+    dispatch.run_pass()
+    assert wishes(older, fresh) == ["PREEMPT", ""]
 
 
 def test_all_victims_of_a_winner_are_stopped_or_none(alice: User, bob: User) -> None:

@@ -121,7 +121,7 @@ class Running:
     slots: Mapping[str, int]  # by GPU UUID
     millicpus: int
     memory_mib: int
-    since: datetime  # when it was placed
+    since: datetime  # when it started, else when it was placed: its protected time counts from there
     ends_by: datetime | None  # by its time limit; None: it has none
     likely: tuple[datetime, datetime] | None = None  # by how long like jobs ran: early and late
     preemptible: bool = False
