@@ -9,7 +9,7 @@ Messages are JSON, one a packet. Agent → pump: `add` {run, piece, limit, life}
 `remove` {run}; `forget` {run}; `life` {number} with the connection that proves that the engine is the same.
 An order, a word or a key that the other side does not know is passed over: the two may be of different versions.
 Pump → agent: at first `held` for each run, with its descriptors unless it is closed, `life`, then `ready`; later `data`
-{run, dropped}, `closed`, `stuck`. `held`, `closed` and `stuck` say all that `Held.state` does.
+{run, piece, kept, dropped}, `closed`, `stuck`. `held`, `closed` and `stuck` say all that `Held.state` does.
 """
 
 import contextlib
@@ -93,9 +93,8 @@ class Held:
             "dropped": self._spool.dropped, "lengths": [self._writer.lengths[1], self._writer.lengths[2]],
         }  # fmt: skip
 
-    @property
-    def dropped(self) -> int:
-        return self._spool.dropped
+    def counts(self) -> Message:
+        return {"run": self.run, "piece": self.piece, "kept": self._spool.kept, "dropped": self._spool.dropped}
 
     def move(self, probe: tuple[int, int]) -> bool:
         """Socket → pipe → file, once. Whether anything came; at the socket's end `ended` is set.
@@ -331,7 +330,7 @@ class Pump:
             self._untold.discard(run)
             self._told_at[run] = now
             if run in self._held:
-                self._say({"is": "data", "run": run, "dropped": self._held[run].dropped})
+                self._say({"is": "data", **self._held[run].counts()})
 
     def _flush(self) -> None:
         while self._outbox and self._agent is not None:

@@ -134,6 +134,8 @@ class PumpLink(threading.Thread):
             return
         if message["is"] == "data":
             intake.spool.dropped = int(message["dropped"])
+            if message.get("piece") == intake.piece.path.name:  # a pump of an older version does not say either
+                intake.spool.kept = int(message["kept"])
             self._on_data(intake.run_id)
         elif message["is"] in _TOLD and message["piece"] == intake.piece.path.name:
             self._note(intake, message)

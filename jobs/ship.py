@@ -50,12 +50,18 @@ class Shipment:
         self._dropped = 0
         self._dropped_at = 0.0
         self._level_at = time.monotonic()  # when all that was captured was shipped, at the latest
+        self._is_level = False  # nothing was captured since
 
     @property
     def behind(self) -> tuple[int, float]:
         """How many captured bytes nobody can read yet, and for how many seconds there have been some."""
         count = max(self.spool.kept - self._pushed, 0)
         return count, time.monotonic() - self._level_at if count else 0.0
+
+    def note_output(self) -> None:
+        """Something was captured: it waits since now, however long ago the last output was."""
+        if self._is_level:
+            self._level_at, self._is_level = time.monotonic(), False
 
     def resume(self) -> None:
         """Go on behind the last segment of an earlier life; what was in the tail is put there anew."""
@@ -91,7 +97,7 @@ class Shipment:
             return 0
         if self._pushed < self.out.end:
             return _RETRY
-        self._level_at = time.monotonic()
+        self._level_at, self._is_level = time.monotonic(), True
         waits = [] if self.gauge.wait is None else [self.gauge.wait]
         if self.out.pending:
             waits.append(self._pending_since + settings.LOG_SEGMENT_PERIOD - time.monotonic())
@@ -200,6 +206,8 @@ class Shipper(threading.Thread):
     def touch(self, run_id: int) -> None:
         """There are new bytes. Called by the drain: waits for nothing."""
         if run_id not in self._dirty:
+            if shipment := self._shipments.get(run_id):
+                shipment.note_output()
             self._dirty.add(run_id)
             self._wake.set()
 
