@@ -91,9 +91,10 @@ class Terms:
     member_shares: Mapping[tuple[int, int], Share]
 
 
-# What a waiting job is made of: its row, what it makes way for, whether its image is allowed, what it failed on, and
-# what it has left of its limit if that is not all of it.
-_Facts = tuple[tuple[Any, ...], int | None, bool, frozenset[str], float | None]
+_Spans = tuple[tuple[datetime, datetime], ...]
+# What a waiting job is made of: its row, what it makes way for, whether its image is allowed, what it failed on, what
+# it has left of its limit if that is not all of it, and when it ran.
+_Facts = tuple[tuple[Any, ...], int | None, bool, frozenset[str], float | None, _Spans]
 
 
 class _Kept:
@@ -151,11 +152,13 @@ def waiting_jobs(past: Past, cluster: Cluster, now: datetime) -> list[Waiting]:
     made_way = any(row[_END] in FOR_OTHERS for row in rows)
     yields, allowed = _yields() if made_way else {}, Allowed(cluster.image_patterns)
     left = timeleft.left([row[0] for row in rows if row[_END] == EndReason.REBOUND])
+    ran = timeleft.spans([row[0] for row in rows if row[_END]]) if cluster.lift_after_hours else {}
     failed = elsewhere.blamed([row[0] for row in rows if row[_END] in CHARGED_TO], now)
     by, known = _kept.waiting
     found: dict[int, tuple[_Facts, Waiting]] = {}
     for row in rows:
-        facts = (row, yields.get(row[0]), allowed(row[_IMAGE]), failed.get(row[0], frozenset()), left.get(row[0]))
+        avoids = failed.get(row[0], frozenset())
+        facts = (row, yields.get(row[0]), allowed(row[_IMAGE]), avoids, left.get(row[0]), ran.get(row[0], ()))
         kept = known.get(row[0]) if by is past else None
         found[row[0]] = kept if kept is not None and kept[0] == facts else (facts, _made_of(facts, past))
     _kept.waiting = past, found
@@ -163,9 +166,16 @@ def waiting_jobs(past: Past, cluster: Cluster, now: datetime) -> list[Waiting]:
 
 
 def _made_of(facts: _Facts, past: Past) -> Waiting:
-    row, yields_to, allowed, failed, left = facts
+    row, yields_to, allowed, failed, left, ran = facts
     job = _waiting(dict(zip(_READ, row, strict=True)), past, yields_to, allowed=allowed, failed=failed)
-    return job if left is None else _with_rest(job, left)
+    job = job if left is None else _with_rest(job, left)
+    return replace(job, released_at=_waits_since(job, ran)) if ran else job
+
+
+def _waits_since(job: Waiting, ran: _Spans) -> datetime:
+    """From when on lifts count: later by as long as it ran since, which is no waiting."""
+    since = max(job.queued_at, job.start_after or job.queued_at, job.released_at or job.queued_at)
+    return since + sum((max(end - max(begin, since), timedelta()) for begin, end in ran), timedelta())
 
 
 def _with_rest(job: Waiting, seconds: float) -> Waiting:

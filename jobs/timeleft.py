@@ -1,6 +1,8 @@
-"""How much of its time limit a job has left that goes on elsewhere."""
+"""What earlier runs say of a waiting job: how long it ran, and what a job that goes on has left of its limit."""
 
+from collections import defaultdict
 from collections.abc import Collection
+from datetime import datetime
 
 from jobs.models import Job, Run
 from jobs.states import EndReason, RunState
@@ -26,3 +28,15 @@ def of(job: Job) -> float | None:
     if job.limit_seconds is None:
         return None
     return min(left([job.pk]).get(job.pk, job.limit_seconds), job.limit_seconds)
+
+
+def spans(jobs: Collection[int]) -> dict[int, tuple[tuple[datetime, datetime], ...]]:
+    """From when to when earlier runs of the jobs held their places, of those that had begun to run."""
+    found: dict[int, list[tuple[datetime, datetime]]] = defaultdict(list)
+    if not jobs:
+        return {}
+    runs = Run.objects.filter(job__in=jobs, state=RunState.ENDED, started_at__isnull=False).order_by("number")
+    for job, placed_at, ended_at in runs.values_list("job_id", "placed_at", "ended_at"):
+        if ended_at is not None:
+            found[job].append((placed_at, ended_at))
+    return {job: tuple(of) for job, of in found.items()}

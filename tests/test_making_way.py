@@ -75,6 +75,22 @@ def test_a_winner_that_was_stopped_in_turn_does_not_go_before_the_job_that_stopp
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("waited", "first"), [(1, "the urgent one"), (100, "the old one")])
+def test_the_time_that_a_job_ran_lifts_no_class(waited: int, first: str, alice: User, bob: User) -> None:
+    """What it had waited before still does, so that a wait stays bounded."""
+    node = factories.make_node("alpha", gpus=1)
+    rules(preempt_lower=False, lift_after_hours=24)
+    now = timezone.now()
+    run = run_of(alice, node, priority=0, preemptible=True)
+    Job.objects.filter(pk=run.job_id).update(queued_at=now - timedelta(hours=120 + waited))
+    Run.objects.filter(pk=run.pk).update(placed_at=now - timedelta(hours=120), started_at=now - timedelta(hours=120))
+    end(run, EndReason.PREEMPTED)
+    urgent = factories.make_job(bob, priority=3)
+    dispatch.run_pass()
+    placed = Job.objects.get(state=JobState.PLACED)
+    assert placed.pk == {"the urgent one": urgent.pk, "the old one": run.job_id}[first]
+
+
 @pytest.mark.parametrize(
     ("job", "cluster", "why", "reason"),
     [

@@ -71,7 +71,8 @@ class Waiting:
     labels: frozenset[str] = frozenset()  # a node must have all of them
     least_gpus: int | None = None  # of an elastic job: it starts with as few as this; None: it is not elastic
     start_after: datetime | None = None
-    released_at: datetime | None = None  # when its owner let go of it, who had held it
+    # when its owner let go of it, who had held it; of one that ran before, later by that time
+    released_at: datetime | None = None
     held_by: tuple[str, ...] = ()  # "user", "admin"; "image": it is not, or no longer, allowed
     blocked_since: datetime | None = None
     pinned: bool = False  # by an admin, or on its way to other GPUs: before all others
