@@ -6,6 +6,7 @@ Each says whether anything changed, leaves an event, and moves no state. Who may
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 from django.db import connection, transaction
@@ -106,6 +107,7 @@ def _move(job: Job, actor: Any, where: Callable[[list[int]], int]) -> bool:
         if connection.features.has_select_for_update:  # on SQLite the transaction itself is the line
             rows = rows.select_for_update(no_key=True)
         line = [row for row in rows.only("pk", "queued_at", "image") if allowed(row.image)]
+        line.sort(key=attrgetter("queued_at", "pk"))  # PostgreSQL sorts before it waits for the locks
         order = [row.pk for row in line]
         to = where(order) if job.pk in order else -1
         if not 0 <= to < len(line) or order[to] == job.pk:

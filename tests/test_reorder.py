@@ -1,16 +1,19 @@
 """Pins, priorities and places: who may change them, what they change, and that nobody else waits longer for it."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs import reorder, wording
 from jobs.board import queue_order
-from jobs.models import Job, JobEvent, Quota
+from jobs.models import Cluster, Job, JobEvent, Quota
 from jobs.states import JobState
 from jobs.submit import Refused
 from portal.models import User
@@ -111,3 +114,40 @@ def test_moves_never_change_the_set_of_places(alice: User, moves: list[tuple[int
         wanted.insert(to, wanted.pop(wanted.index(jobs[moved].pk)))
         assert list(Job.objects.order_by("queued_at").values_list("pk", flat=True)) == wanted
         assert sorted(Job.objects.values_list("queued_at", flat=True)) == places
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_presses_at_once_lose_no_place(alice: User) -> None:
+    """The second waits for the first one's rows, which PostgreSQL has sorted by then."""
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has one writer at a time")
+    Cluster.get()  # else the second waits for its row
+    first, second = line(alice, 2)
+    places = {first.queued_at, second.queued_at}
+    with ThreadPoolExecutor() as pool:
+        with transaction.atomic():
+            assert reorder.move_up(second, alice)
+            again = pool.submit(_press, second, alice)
+            _until_it_waits()
+        assert not again.result(timeout=60), "it is the first already"
+    assert set(Job.objects.values_list("queued_at", flat=True)) == places
+
+
+def _press(job: Job, owner: User) -> bool:
+    try:
+        return reorder.move_up(job, owner)
+    finally:
+        connection.close()
+
+
+def _until_it_waits() -> None:
+    deadline = time.monotonic() + 60
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with connection.cursor() as cursor:
+        while time.monotonic() < deadline:
+            cursor.execute("SELECT pg_stat_clear_snapshot()")
+            cursor.execute(waiting)
+            if cursor.fetchone()[0]:
+                return
+            time.sleep(0.05)
+    raise AssertionError("the second press does not wait")
