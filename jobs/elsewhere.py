@@ -45,8 +45,11 @@ def _charged(reason: str, words: str) -> Charge | None:
 
 
 def narrowed(jobs: Sequence[Waiting], hosts: Iterable[Host]) -> tuple[Waiting, ...]:
-    """The jobs, where those that could start nowhere else need stay away from nothing. One that is moved does."""
-    avoiding = [job for job in jobs if job.avoid and not job.moved]
+    """The jobs, where those that could start nowhere else need stay away from nothing.
+
+    One that was moved for another does, until that has had its GPUs.
+    """
+    avoiding = [job for job in jobs if job.avoid and not (job.moved and job.yields_to)]
     if not avoiding:
         return tuple(jobs)
     ledgers = [Ledger(host) for host in hosts]

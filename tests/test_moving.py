@@ -282,6 +282,21 @@ def test_a_job_that_was_given_more_than_the_longest_limit_starts_again(
     assert Job.objects.get(pk=fresh.pk).wait_reasons[0]["code"] == "LONGEST_LIMIT"
 
 
+def test_a_moved_job_comes_back_where_it_was_once_nothing_else_is_left(alice: User, bob: User) -> None:
+    alpha, beta = factories.make_node("alpha", gpus=1, labels={"disk": "fast"}), factories.make_node("beta", gpus=1)
+    rules()
+    run = run_of(alice, alpha, movable=True)
+    winner = factories.make_job(bob, node_labels=["disk=fast"])
+    dispatch.run_pass()
+    Node.objects.filter(pk=beta.pk).update(last_seen=timezone.now() - timedelta(hours=1))
+    end(run, EndReason.REBOUND)
+    dispatch.run_pass()
+    assert Job.objects.get(pk=winner.pk).state == "PLACED", "as long as that waits, the other stays away"
+    control.cancel(winner, bob)
+    dispatch.run_pass()
+    assert Job.objects.get(pk=run.job_id).state == "PLACED"
+
+
 def test_no_job_is_moved_that_quotas_would_not_let_start_again(alice: User, bob: User) -> None:
     alpha, beta = factories.make_node("alpha", gpus=2), factories.make_node("beta", gpus=2)
     rules()
