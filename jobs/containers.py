@@ -126,15 +126,18 @@ class _SocketAdapter(UnixHTTPAdapter):
 
 
 def _client(timeout: int) -> docker.APIClient:
-    """This thread's client: requests sessions are not made to be shared between threads."""
-    clients: dict[tuple[str, int], docker.APIClient] = _local.__dict__.setdefault("clients", {})
-    key = settings.DOCKER_HOST, timeout
-    if key not in clients:
+    """This thread's client, with its one connection: requests sessions are not made to be shared between threads.
+
+    From now on it waits so many seconds for an answer.
+    """
+    clients: dict[str, docker.APIClient] = _local.__dict__.setdefault("clients", {})
+    if settings.DOCKER_HOST not in clients:
         try:
-            clients[key] = _new_client(timeout)
+            clients[settings.DOCKER_HOST] = _new_client(timeout)
         except (docker.errors.DockerException, requests.RequestException) as error:
             raise EngineUnavailable(first_line(error, 500)) from error
-    return clients[key]
+    clients[settings.DOCKER_HOST].timeout = timeout
+    return clients[settings.DOCKER_HOST]
 
 
 def _new_client(timeout: int) -> docker.APIClient:
