@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from jobs.states import EndReason, Wish, reason_for_wish
 
 SIGKILLED, SIGTERMED = 137, 143
+UNKNOWN = 255  # what containerd tells of an end that it could not find out about (its UnknownExitStatus); programs too
 _NOTED_LATE = timedelta(seconds=1)  # a signal, by the engine that sent it
 GOING_DOWN = timedelta(minutes=5)  # from the last container's end to the engine's next start, when it is restarted
 
@@ -47,7 +48,7 @@ def decide(facts: Facts) -> EndReason:
         return EndReason.COMPLETED
     if facts.host_rebooted:
         return EndReason.HOST_REBOOT
-    if was_signalled(facts.exit_code) and facts.engine_restarted:
+    if may_be_of_engine(facts.exit_code) and facts.engine_restarted:
         return EndReason.HOST_DAEMON_RESTART
     if was_signalled(facts.exit_code) and facts.kill_asked:
         return EndReason.KILLED_EXTERNALLY
@@ -59,6 +60,11 @@ def decide(facts: Facts) -> EndReason:
 def was_signalled(exit_code: int | None) -> bool:
     """Whether SIGKILL or SIGTERM from somewhere ended it: the two that an engine sends when it goes down."""
     return exit_code in (SIGKILLED, SIGTERMED)
+
+
+def may_be_of_engine(exit_code: int | None) -> bool:
+    """Whether an engine that goes down may have left this code: by a signal, or since it lost the program's own."""
+    return was_signalled(exit_code) or exit_code == UNKNOWN
 
 
 def went_down_with(next_start: datetime, *, started: datetime | None, finished: datetime | None) -> bool:

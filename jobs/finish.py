@@ -108,7 +108,7 @@ def _facts(run: Run, container: containers.Container | None, gap: Gap | None, *,
 
 def _ended_with_engine(run: Run, container: containers.Container, gap: Gap | None, *, told: bool) -> bool:
     """Whether the engine's restart ended it: one that the agent saw, or one while nobody was there."""
-    if not (told or endings.was_signalled(container.exit_code)):
+    if not (told or endings.may_be_of_engine(container.exit_code)):
         return False
     started, finished = run.started_at, container.finished_at
     if started and finished and gap and started < gap[0] and not _is_after(finished, gap):

@@ -38,6 +38,8 @@ STOPPED = replace(PLAIN, wish=Wish.CANCEL, signalled_at=AT - timedelta(seconds=1
         (replace(STOPPED, exit_code=None), EndReason.STOPPED_BY_USER, "removed while we were stopping it"),
         (replace(PLAIN, exit_code=137, engine_restarted=True), EndReason.HOST_DAEMON_RESTART, "the engine took it"),
         (replace(PLAIN, exit_code=7, engine_restarted=True), EndReason.EXIT_CODE, "7 is the program's own"),
+        (replace(PLAIN, exit_code=255, engine_restarted=True), EndReason.HOST_DAEMON_RESTART, "the code was lost"),
+        (replace(PLAIN, exit_code=255), EndReason.EXIT_CODE, "no engine's, so the program's own"),
         (replace(PLAIN, engine_restarted=True, told_to_stop=True), EndReason.HOST_DAEMON_RESTART, "saved, not done"),
         (replace(PLAIN, exit_code=9, engine_restarted=True, told_to_stop=True), EndReason.HOST_DAEMON_RESTART, "same"),
         (replace(PLAIN, told_to_stop=True), EndReason.COMPLETED, "somebody's signal, which it finished in spite of"),
