@@ -161,6 +161,13 @@ def test_the_log_of_a_stopped_job_is_held_against_its_own_notes(why: str, fields
     assert kinds_of(judge(found)) == {"log_bytes"}, why
 
 
+def test_what_a_containers_init_says_of_a_signal_is_no_foreign_word() -> None:
+    """krallin/tini: "Child was dead when forwarding signal", on the container's own stderr."""
+    found = engine_away()
+    ran(found, log=b"t1 1\n[WARN  tini (1)] Child was dead when forwarding signal\nt1 2\n")
+    assert kinds_of(judge(found)) == set()
+
+
 def engine_away(host: str = "alpha") -> Evidence:
     """As `evidence`, but the engine took the job with it at second 15."""
     found = evidence("slow", outages=[Outage(host=host, what="engine", begun=15.0, ended=18.0)])

@@ -1,13 +1,15 @@
 """Compares a run's log with the bytes that its program is known to have printed. Pure."""
 
 import hashlib
+import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jobs.logframes import NOT_RECORDED
 from tests.chaos.evidence import STOP_LINE, STOPPED, Container, Order, Run
 from tests.chaos.mix import printed
 
+INITS_WORDS = re.compile(rb"^\[WARN  tini \(1\)\] .*\n", re.MULTILINE)  # of a signal that met the program's end
 HOLE_LINES = 10_000  # of a slow job, that a hole may have swallowed at most
 
 
@@ -26,6 +28,7 @@ def compare(
     """`engine_died`: the program may have been cut off anywhere; `may_lack_notes`: its disk was full for a while."""
     if container is None or not container.has_run:
         return Difference("printed without having run", 0, len(run.log)) if run.log else Difference()
+    run = replace(run, log=INITS_WORDS.sub(b"", run.log))
     if run.holes:
         return _with_holes(order, run)
     code = run.exit_code if container.exit_code is None else container.exit_code
