@@ -59,6 +59,7 @@ class Agent:
         self.reconcile_now = threading.Event()
         self.engine_gap: finishing.Gap | None = None  # when the engine last did not answer
         self.signalled: dict[int, datetime] = {}  # when the engine last sent a run's container a signal
+        self.exit_codes: dict[int, int] = {}  # what the engine said as a run's container ended
         self._acting: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
         self._finishers = ThreadPoolExecutor(FINISHERS, thread_name_prefix="finish")
@@ -146,10 +147,13 @@ class Agent:
         self._act(self._finishers, "end", run_id, self._finish)
 
     def _finish(self, run_id: int) -> None:
-        known = finishing.EngineLife(lambda: self.engine_gap, lambda: self.signalled.get(run_id))
+        known = finishing.EngineLife(
+            lambda: self.engine_gap, lambda: self.signalled.get(run_id), lambda: self.exit_codes.get(run_id)
+        )
         if finishing.finish(run_id, self.follower, known):
             self.signalled.pop(run_id, None)
             self.sample_now.set()
+        self.exit_codes.pop(run_id, None)  # heard, or of a run that ended otherwise; kept while the engine is away
 
     def _stop_run(self, run_id: int) -> None:
         self._act(self._signallers, "stop", run_id, stop)
@@ -187,14 +191,10 @@ class Agent:
         since = datetime.now(UTC) - EVENTS_MISSED
         while not self.stopping.is_set():
             try:
-                for what, run_id, at in containers.events(since):
+                for event in containers.events(since):
                     since = datetime.now(UTC)
-                    if run_id is not None and what == "kill":
-                        self.signalled[run_id] = at
-                    elif run_id is not None and what == "oom":
-                        self._act(self._signallers, "oom", run_id, watch_memory)
-                    elif run_id is not None:
-                        self.finish(run_id)
+                    if event.run is not None:
+                        self._heed(event.run, event)
                     elif self.engine_gap is not None:
                         self.engine_gap = self.engine_gap[0], since
             except (containers.EngineUnavailable, containers.EngineRefused, ValueError) as error:
@@ -203,6 +203,16 @@ class Agent:
                 self.engine_gap = datetime.now(UTC), None
             self.reconcile_now.set()
             self.stopping.wait(0.5)
+
+    def _heed(self, run_id: int, event: containers.Event) -> None:
+        if event.what == "kill":
+            self.signalled[run_id] = event.at
+        elif event.what == "oom":
+            self._act(self._signallers, "oom", run_id, watch_memory)
+        else:
+            if event.exit_code is not None:
+                self.exit_codes[run_id] = event.exit_code
+            self.finish(run_id)
 
 
 def guarded(name: str, function: Callable[[], None]) -> bool:

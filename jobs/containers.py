@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import docker
@@ -349,21 +349,31 @@ def ours() -> list[Container]:
     return [_listed(row) for row in rows]
 
 
-def events(since: datetime) -> Iterator[tuple[str, int | None, datetime]]:
-    """What befalls our containers from `since` on, until the connection breaks: ("die", "kill" or "oom", run id, when).
+class Event(NamedTuple):
+    """What befell a run's container: a "die", with its exit code, a "kill", an "oom"; or "": the engine listens."""
+
+    what: str
+    run: int | None
+    at: datetime
+    exit_code: int | None = None
+
+
+def events(since: datetime) -> Iterator[Event]:
+    """What befalls our containers from `since` on, until the connection breaks.
 
     An oom is any process of the container that was killed for lack of memory; a kill, any signal that the engine sent
-    it, for whomever. Yields ("", None, now) first, when the engine has answered.
+    it, for whomever. An event of "" comes first, when the engine has answered.
     """
     label = f"{LABEL}={settings.INSTALLATION}"
     with Door() as client:
         filters = {"type": "container", "event": ["die", "kill", "oom"], "label": label}
         stream = client.events(since=since, decode=True, filters=filters)
-        yield "", None, datetime.now(UTC)
+        yield Event("", None, datetime.now(UTC))
         for event in stream:
-            run = event["Actor"]["Attributes"].get(LABEL_RUN, "")
+            told = event["Actor"]["Attributes"]
+            run, code = told.get(LABEL_RUN, ""), told.get("exitCode", "")
             at = datetime.fromtimestamp(event["timeNano"] / 1e9, UTC)
-            yield event["Action"], int(run) if run.isdigit() else None, at
+            yield Event(event["Action"], int(run) if run.isdigit() else None, at, int(code) if code.isdigit() else None)
 
 
 def ensure_network(name: str, bridge: str) -> None:

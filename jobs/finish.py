@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -26,10 +27,11 @@ Gap = tuple[datetime, datetime | None]  # from when to when the engine was away;
 
 
 class EngineLife(NamedTuple):
-    """What the agent has seen of the engine: when it last was away, and when it last sent the container a signal."""
+    """What the agent saw of the engine: its last absence and signal to the container, the exit code that it told."""
 
     gap: Callable[[], Gap | None] = lambda: None
     signalled: Callable[[], datetime | None] = lambda: None
+    exit_code: Callable[[], int | None] = lambda: None
 
 
 class LogKeeper(Protocol):
@@ -54,6 +56,8 @@ def finish(run_id: int, logs: LogKeeper, engine: EngineLife = EngineLife()) -> b
         return _finish_vanished(run, logs)
     if not container.has_ended:
         return False
+    if container.exit_code == endings.UNKNOWN and (code := engine.exit_code()) is not None:
+        container = replace(container, exit_code=code)  # an engine that dies then forgets what it has said
     if run.state == RunState.STARTING:
         become_running(run, container)  # it ended before its start was written down: no state is skipped
     logs.finish(run.pk, container.id, timeout=settings.ENGINE_TIMEOUT)

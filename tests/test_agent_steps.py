@@ -1,10 +1,14 @@
-"""What an agent does now and then: when it comes again."""
+"""What an agent does now and then: when it comes again; and what it makes of what the engine tells."""
 
 import threading
+from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
+from jobs import finish as finishing
 from jobs.agent import Agent
-from jobs.containers import EngineUnavailable
+from jobs.containers import EngineUnavailable, Event
 
 
 def test_a_look_that_failed_comes_again_with_the_next_sign_of_life(settings: Any) -> None:
@@ -25,3 +29,23 @@ def test_a_look_that_failed_comes_again_with_the_next_sign_of_life(settings: Any
     thread.start()
     thread.join()
     assert len(looks) == 3
+
+
+def test_an_exit_code_that_the_engine_told_is_known_until_the_end_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that is killed then says 255 (containerd's UnknownExitStatus): a job that succeeded had failed."""
+    agent, seen = Agent(), []
+
+    def finish(run_id: int, _logs: Any, engine: finishing.EngineLife) -> bool:
+        seen.append((run_id, engine.exit_code()))
+        if len(seen) == 1:
+            raise EngineUnavailable("it was killed")
+        return True
+
+    monkeypatch.setattr(finishing, "finish", finish)
+    monkeypatch.setattr(agent, "finish", lambda run_id: None)
+    agent._heed(7, Event("die", 7, datetime.now(UTC), 0))
+    with pytest.raises(EngineUnavailable):
+        agent._finish(7)
+    agent._finish(7)
+    assert seen == [(7, 0), (7, 0)]
+    assert agent.exit_codes == {}

@@ -146,10 +146,11 @@ def _container(host: str, name: str, records: list[Mapping[str, Any]]) -> Contai
     starts = {record["at"] for record in records if record["what"] == "start"}
     begun = sorted(starts | {record["started"] for record in records if record.get("started")})
     ended = sorted(record["ended"] for record in records if record.get("ended"))
+    # The first that was said: an engine that dies then says that it does not know.
     codes = [record["exit_code"] for record in records if record.get("exit_code") is not None]
     signals = {record["at"]: record["signal"] for record in records if record["what"] == "kill"}
     return Container(
         host=host, id=name, job=facts["job"], attempt=facts["attempt"], gpus=tuple(facts.get("gpus", ())),
-        begun=begun[0] if begun else None, ended=ended[0] if ended else None, exit_code=codes[-1] if codes else None,
+        begun=begun[0] if begun else None, ended=ended[0] if ended else None, exit_code=codes[0] if codes else None,
         starts=max(len(starts), int(bool(begun))), signals=tuple(signals.values()), known="gpus" in facts,
     )  # fmt: skip
