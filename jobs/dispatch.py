@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -248,18 +249,14 @@ def _slots(job: Job, gpus: list[GPU]) -> list[tuple[GPU, Sequence[int]]] | None:
 
 def _over_quota(job: Job, gpus: Sequence[GPU], now: datetime) -> bool:
     limits = usage.limits_of(job.owner, job.team)
-    if _asked_of(job, quotas.never(job, *limits)):
+    asked = partial(quotas.still_asked, begun=bool(job.end_reason), moved=job.end_reason == EndReason.REBOUND)
+    if asked(quotas.never(job, *limits)):
         return True
     if not any(level.counts for level in limits):
         return False
     levels = usage.levels_under(limits, job.owner, job.team, now)
     given = usage.by_model(quotas.milli(job.gpus, job.gpu_milli), [gpu.model for gpu in gpus])
-    return bool(_asked_of(job, quotas.start(job, *levels)) or quotas.above_models(given, *levels))
-
-
-def _asked_of(job: Job, refusals: list[quotas.Refusal]) -> list[quotas.Refusal]:
-    """Those that count for the job, by how its last run ended."""
-    return quotas.of_begun(refusals, moved=job.end_reason == EndReason.REBOUND) if job.end_reason else refusals
+    return bool(asked(quotas.start(job, *levels)) or quotas.above_models(given, *levels))
 
 
 def _has_room(node: NodeRow, job: Job) -> bool:

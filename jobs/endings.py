@@ -112,11 +112,10 @@ def of_failed_start(words: str, exit_code: int | None, *, has_gpus: bool) -> End
     return EndReason.GPU_START_FAILED if has_gpus and "hook" in words else EndReason.CREATE_FAILED
 
 
-# Its toolkit or runtime, or a driver that is slow, gone or of another version than its library.
+_NOT_SET_UP = r"could not select device driver|unknown (or invalid )?runtime"  # its toolkit, or its runtime
+# Or a driver that is slow, gone or of another version than its library.
 _OF_HOST = re.compile(
-    r"could not select device driver|unknown (or invalid )?runtime|initialization error|version mismatch"
-    r"|driver rpc error|timed out|not loaded",
-    re.IGNORECASE,
+    rf"{_NOT_SET_UP}|initialization error|version mismatch|driver rpc error|timed out|not loaded", re.IGNORECASE
 )
 
 
@@ -127,9 +126,7 @@ def is_host_trouble(words: str) -> bool:
 
 # Told apart from a user's command that only has such a word in its name.
 _OF_GPU = re.compile(
-    r"nvidia-container|could not select device driver|unknown (or invalid )?runtime"
-    r"|prestart hook|running hook|cdi device|unknown device",
-    re.IGNORECASE,
+    rf"{_NOT_SET_UP}|nvidia-container|prestart hook|running hook|cdi device|unknown device", re.IGNORECASE
 )
 
 

@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from jobs import search
 from jobs.access import visible_parts
 from jobs.models import Job
-from jobs.plain import storable
+from jobs.plain import is_number, storable
 from jobs.states import LIVE, WAITING, EndReason, JobState
 
 PAGE = 50
@@ -91,16 +91,12 @@ def read_filters(data: Any, *, sorts: tuple[str, ...], whose: str) -> Filters:
     sort = data.get("sort") if data.get("sort") in sorts else sorts[0]
     asked_whose = data.get("whose", "")
     return Filters(
-        whose=asked_whose if asked_whose in ("mine", "all") or _is_number(asked_whose) else whose,
+        whose=asked_whose if asked_whose in ("mine", "all") or is_number(asked_whose) else whose,
         groups=tuple(g for g in GROUPS if g in data.getlist("state")),
         reason=data.get("reason") if data.get("reason") in set(EndReason) else "",
         q=data.get("q", "").replace("\0", "").strip()[:200], since=_day(data.get("since", "")),
         until=_day(data.get("until", "")), sort=sort, after=_cursor(data.get("after", ""), SORTS[sort]),
     )  # fmt: skip
-
-
-def _is_number(text: str) -> bool:
-    return text.isdecimal() and len(text) < 19
 
 
 def _day(text: str) -> datetime | None:

@@ -17,6 +17,11 @@ def visible(text: str) -> str:
     return INVISIBLE.sub("\ufffd", text)
 
 
+def is_number(text: str) -> bool:
+    """Whether it is a number that a database may look for: a whole one, of 18 digits at most."""
+    return text.isdecimal() and len(text) < 19
+
+
 def storable(text: str) -> str:
     """With U+FFFD for each character that PostgreSQL's text and JSON refuse: NUL, and halves of surrogate pairs."""
     return _UNSTORABLE.sub("\ufffd", text)

@@ -322,11 +322,13 @@ def above_models(given: Mapping[str, int], *levels: tuple[Limits, Usage]) -> lis
     ]  # fmt: skip
 
 
-def of_begun(refusals: list[Refusal], *, moved: bool) -> list[Refusal]:
-    """Those that hold back a job that has run before: how long it may run was decided then.
+def still_asked(refusals: list[Refusal], *, begun: bool, moved: bool) -> list[Refusal]:
+    """Those that hold back a job also if it has `begun`, that is, has run before: how long it may run was decided then.
 
     `moved`: it goes on elsewhere with the rest of its time, which budgets have promised it when it began.
     """
+    if not begun:
+        return refusals
     granted = ("LONGEST_LIMIT", "BUDGET_SIZE", "BUDGET_USED") if moved else ("LONGEST_LIMIT",)
     return [refusal for refusal in refusals if refusal.code not in granted]
 

@@ -13,6 +13,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Concat
 
 from jobs.models import Job
+from jobs.plain import is_number
 from portal.models import User
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class Wanted(NamedTuple):
 def wanted(q: str) -> Wanted:
     """What to look for where `q` is asked for: in name, image or owner's name, or as a number."""
     number = q.removeprefix("#")
-    known = Q(pk=int(number)) if number.isdecimal() and len(number) < 19 else Q()
+    known = Q(pk=int(number)) if is_number(number) else Q()
     owners = User.objects.filter(username__icontains=q).values_list("pk", flat=True)[:MOST_OWNERS]
     if found := list(owners):
         known |= Q(owner__in=found)

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_GET
 
 from jobs import timeline
 from jobs.access import get_job
+from jobs.plain import is_number
 from jobs.views import signed_in
 
 MOST_ROWS = 200
@@ -44,7 +45,7 @@ def data(request: HttpRequest) -> HttpResponse:
 def _asked(request: HttpRequest, now: datetime) -> tuple[datetime, datetime]:
     """The window: as asked, around a job, or around now; nonsense is left out."""
     job = request.GET.get("job", "")
-    if job.isdecimal() and len(job) < 19:
+    if is_number(job):
         return timeline.window_of(get_job(request.user, int(job)), now)
     start, end = _moment(request.GET.get("from", "")), _moment(request.GET.get("to", ""))
     if start is None or end is None or not timeline.SHORTEST <= end - start <= timeline.LONGEST:

@@ -25,6 +25,7 @@ from jobs.dashboard import dashboard_of
 from jobs.forms import LINKABLE, MAY_BE_ANY, JobForm
 from jobs.history import gpu_seconds, with_allocations
 from jobs.models import Job, Team
+from jobs.plain import is_number
 from jobs.preview import preview
 from jobs.receipt import Used
 from jobs.states import ENDED, EndReason
@@ -100,7 +101,7 @@ def _form(request: HttpRequest) -> JobForm:
     source = (request.POST if posted is not None else request.GET).get(
         "cloned_from" if posted is not None else "clone", ""
     )
-    original = get_job(request.user, int(source)) if source.isdecimal() and len(source) < 19 else None
+    original = get_job(request.user, int(source)) if is_number(source) else None
     linked = {
         name: value for name in LINKABLE if (value := request.GET.get(name)) or (name in MAY_BE_ANY and value == "")
     }

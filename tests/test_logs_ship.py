@@ -57,17 +57,18 @@ def test_a_segment_whose_answer_was_lost_is_there_once(
     settings.LOG_SEGMENT_BYTES = 100
     captured = Captured(spool)
     run, shipment = captured.run, captured.shipment
-    captured.print(b"a" * 150)
-    lose_an_answer()
-    with pytest.raises(OperationalError):
-        shipment.step()
+
+    def print_unanswered(data: bytes) -> None:
+        captured.print(data)
+        lose_an_answer()
+        with pytest.raises(OperationalError):
+            shipment.step()
+
+    print_unanswered(b"a" * 150)
     captured.print(b"b" * 90)
     shipment.step()
     assert logs.stored(run) == b"a" * 150 + b"b" * 90
-    captured.print(b"c" * 150)
-    lose_an_answer()
-    with pytest.raises(OperationalError):
-        shipment.step()
+    print_unanswered(b"c" * 150)
     captured.print(b"d" * 20)
     shipment.ship_rest()
     shipment.out.complete(dropped=0)

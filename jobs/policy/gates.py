@@ -1,6 +1,7 @@
 """What holds a job back whatever room there is: holds, pause, start time, quotas, budget. Pure."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from jobs.policy.account import Account
 from jobs.policy.kinds import Kinds
@@ -16,8 +17,8 @@ from jobs.quotas import (
     left_by_model,
     most_gpus,
     never,
-    of_begun,
     start,
+    still_asked,
 )
 
 Level = tuple[Limits, Usage]
@@ -137,13 +138,9 @@ class Gates:
     def _quotas(self, job: Waiting) -> list[Reason]:
         """Asked where a glance does not tell that there are none."""
         levels = self._levels(job)
-        refusals = self._asked_of(job, self._never(job, levels))
-        refusals = refusals or self._asked_of(job, start(job, *levels, models=self._kinds.models(job)))
+        asked = partial(still_asked, begun=job.begun, moved=job.moved)
+        refusals = asked(self._never(job, levels)) or asked(start(job, *levels, models=self._kinds.models(job)))
         return [refusal.as_dict() for refusal in refusals]
-
-    @staticmethod
-    def _asked_of(job: Waiting, refusals: list[Refusal]) -> list[Refusal]:
-        return of_begun(refusals, moved=job.moved) if job.begun else refusals
 
     def _never(self, job: Waiting, levels: list[Level]) -> list[Refusal]:
         """Limits stay the same in a pass: jobs that ask for the same need not be looked at twice."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from jobs.policy.kinds import Kinds
 from jobs.policy.view import Running, Snapshot
-from jobs.quotas import Usage, never, of_begun, start
+from jobs.quotas import Usage, never, start, still_asked
 
 
 def without(snapshot: Snapshot, run: Running) -> Snapshot:
@@ -31,7 +31,7 @@ def may_go_on(snapshot: Snapshot, run: Running, kinds: Kinds) -> bool:
     ]  # fmt: skip
     models = kinds.models(job) if levels else ()
     refusals = [*never(job, *(limits for limits, _used in levels), models=models), *start(job, *levels, models=models)]
-    return not of_begun(refusals, moved=True)
+    return not still_asked(refusals, begun=True, moved=True)
 
 
 def _less(of: Usage, run: Running) -> Usage:

@@ -98,7 +98,7 @@ class _Pass:
         self.tight = Tight(snapshot)
         self.gates = Gates(snapshot, self.account, kinds, self.tight)
         self.guarantees = Guarantees(snapshot)
-        self.preempting = Preempting(snapshot, self.account.nodes, self.guarantees)
+        self.preempting = Preempting(snapshot, self.account.nodes, self.guarantees, kinds)
         self.ends = reserve.Ends(snapshot.running, snapshot.now)
         self.freed = _freed(snapshot)
         self.places = Places(self.account)

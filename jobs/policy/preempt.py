@@ -46,8 +46,10 @@ class Way:
 class Preempting:
     """Who may be stopped for whom, in one pass."""
 
-    def __init__(self, snapshot: Snapshot, ledgers: Sequence[Ledger], guarantees: Guarantees) -> None:
-        self._snapshot, self._rules, self._running = snapshot, snapshot.rules, snapshot.running
+    def __init__(
+        self, snapshot: Snapshot, ledgers: Sequence[Ledger], guarantees: Guarantees, kinds: Kinds
+    ) -> None:  # fmt: skip
+        self._snapshot, self._rules, self._running, self._kinds = snapshot, snapshot.rules, snapshot.running, kinds
         self._known_to_go_on: dict[int, bool] = {}
         self._protected_since = snapshot.now - timedelta(seconds=snapshot.rules.protected_for)
         self._ledgers = {ledger.node.name: ledger for ledger in ledgers}
@@ -189,10 +191,6 @@ class Preempting:
         if run.run not in self._known_to_go_on:
             self._known_to_go_on[run.run] = onward.may_go_on(self._snapshot, run, self._kinds)
         return self._known_to_go_on[run.run]
-
-    @cached_property
-    def _kinds(self) -> Kinds:
-        return Kinds(self._snapshot.nodes)
 
     def _settle(self, leaving: Ledger, runs: Sequence[Running]) -> bool:
         """Whether all of the runs fit on other nodes at once."""
